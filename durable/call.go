@@ -6,6 +6,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/id"
 )
 
 // CallOption is an option of a child's start.
@@ -13,10 +14,43 @@ type CallOption func(*callOptions)
 
 type callOptions struct {
 	spread  bool
+	id      string
+	delay   time.Duration
 	timeout time.Duration
+	policy  ClosePolicy
 	tags    map[string]string
 	retry   *RetryPolicy
 }
+
+// ClosePolicy says what becomes of a child that is open when its parent ends: completes, fails, is cancelled, misses its
+// deadline, is terminated, or continues as new. A request to cancel the parent is one to cancel the child, too, except
+// with CloseAbandon.
+type ClosePolicy int32
+
+const (
+	// CloseFollow, the default: the child is cancelled if its parent was cancelled or missed its deadline, and terminated
+	// if that was terminated. It runs on if its parent completes or fails. A parent that continues as new ends a child in
+	// its own partition, and leaves a spread one alone.
+	CloseFollow = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_FOLLOW)
+	// CloseCancel: the child is cancelled, and its clean-up runs.
+	CloseCancel = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_CANCEL)
+	// CloseTerminate: the child is ended at once, without a clean-up.
+	CloseTerminate = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_TERMINATE)
+	// CloseAbandon: the child runs on.
+	CloseAbandon = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_ABANDON)
+)
+
+// OnClose sets what becomes of the child when its parent ends first. Default: CloseFollow. CloseCancel and CloseAbandon
+// place the child as Spread does.
+func OnClose(p ClosePolicy) CallOption { return func(o *callOptions) { o.policy = p } }
+
+// ChildID gives the child an id of its own, by which clients find it. An id that is taken is an *Error of type
+// TypeConflict, as the child's result.
+func ChildID(id string) CallOption { return func(o *callOptions) { o.id = id } }
+
+// StartDelay keeps the child from a worker for d, rounded up to milliseconds. Its timeout counts from then. A cancel in
+// the meantime ends it at once.
+func StartDelay(d time.Duration) CallOption { return func(o *callOptions) { o.delay = d } }
 
 // Spread places the child by a root id of its own, so that wide fan-outs use every partition. Without
 // it, a child is in its parent's partition, and both advance in one round.
@@ -79,9 +113,8 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	for _, opt := range opts {
 		opt(&o)
 	}
-	for k, v := range o.tags {
-		t.mustBeText("a tag's key", k)
-		t.mustBeText("a tag's value", v)
+	if err := t.checkOptions(o); err != nil {
+		return nil, err
 	}
 	n, rec, err := t.take(opChild, name)
 	if err != nil {
@@ -92,10 +125,85 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 		return f, nil
 	}
 	var child *perdurev1.ChildOptions
-	policy, retry := o.policy()
-	if o.spread || o.timeout > 0 || len(o.tags) > 0 || retry != nil {
-		child = &perdurev1.ChildOptions{PromiseId: t.child(n), TimeoutMs: client.Millis(o.timeout), Tags: o.tags, Spread: o.spread, Retry: retry}
+	policy, retry := o.retryPolicy()
+	if o.spread || o.id != "" || o.delay > 0 || o.timeout > 0 || o.policy != CloseFollow || len(o.tags) > 0 || retry != nil {
+		child = &perdurev1.ChildOptions{PromiseId: t.child(n), Id: o.id, DelayMs: client.Millis(o.delay), TimeoutMs: client.Millis(o.timeout),
+			ClosePolicy: perdurev1.ClosePolicy(o.policy), Tags: o.tags, Spread: o.spread, Retry: retry}
 	}
 	return f, t.stage(child, nil, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, FunctionName: name, Input: input, RetryPolicy: policy}}})
+}
+
+// checkOptions refuses options that no server would take.
+func (t *activation) checkOptions(o callOptions) error {
+	for k, v := range o.tags {
+		t.mustBeText("a tag's key", k)
+		t.mustBeText("a tag's value", v)
+	}
+	if o.id == "" {
+		return nil
+	}
+	return checkRoot(o.id)
+}
+
+// checkRoot refuses what cannot be the id of an execution.
+func checkRoot(root string) error {
+	if err := id.ValidateRoot(root); err != nil {
+		return &Error{Type: TypeBadRequest, Message: err.Error(), NonRetryable: true}
+	}
+	return nil
+}
+
+// StartDetached starts an execution that has no parent: it outlives this one, and no close policy reaches it. It does not
+// wait. The future completes when the execution is there; its error is an *Error of type TypeConflict if the id is taken,
+// unless by the same start. Of the options it takes StartDelay, CallTimeout and CallTags.
+func StartDetached[In, Out any](ctx Context, f *Function[In, Out], id string, in In, opts ...CallOption) (*Future[struct{}], error) {
+	return startDetached(ctx, "StartDetached", f.name, f.codec, id, in, opts)
+}
+
+// StartDetachedName is StartDetached for a function that this binary does not have.
+func StartDetachedName(ctx Context, name, id string, in any, opts ...CallOption) (*Future[struct{}], error) {
+	return startDetached(ctx, "StartDetachedName", name, nil, id, in, opts)
+}
+
+func startDetached(ctx Context, op, name string, codec Codec, root string, in any, opts []CallOption) (*Future[struct{}], error) {
+	t, err := enter(ctx, op+"("+strconv.Quote(name)+")")
+	if err != nil {
+		return nil, err
+	}
+	if codec == nil {
+		codec = t.codec
+	}
+	if t.section != nil {
+		return nil, entityError("%s: a critical section starts no execution", op)
+	}
+	var o callOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.spread || o.id != "" || o.policy != CloseFollow {
+		return nil, &Error{Type: TypeBadRequest, Message: op + " takes the options StartDelay, CallTimeout and CallTags", NonRetryable: true}
+	}
+	if err := checkRoot(root); err != nil {
+		return nil, err
+	}
+	if err := t.checkOptions(o); err != nil {
+		return nil, err
+	}
+	input, err := encode(codec, "the input of "+strconv.Quote(name), in)
+	if err != nil {
+		return nil, err
+	}
+	n, rec, err := t.take(opSend, name)
+	if err != nil {
+		return nil, err
+	}
+	f := &Future[struct{}]{t: t, n: n, name: name, codec: codec}
+	if rec != nil {
+		return f, nil
+	}
+	send := &perdurev1.Send{PromiseId: t.child(n), What: &perdurev1.Send_Start{Start: &perdurev1.StartSend{
+		Id: root, Function: name, Input: input, TimeoutMs: client.Millis(o.timeout), DelayMs: client.Millis(o.delay), Tags: o.tags}}}
+	return f, t.stage(nil, send, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
+		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, Input: []byte(root), RetryPolicy: "attempts=1"}}})
 }

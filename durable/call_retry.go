@@ -16,7 +16,7 @@ func CallRetry(p RetryPolicy) CallOption {
 }
 
 // policy is the child's retry policy as the journal has it, and as its start has it; nil without retries.
-func (o *callOptions) policy() (string, *perdurev1.ChildRetry) {
+func (o *callOptions) retryPolicy() (string, *perdurev1.ChildRetry) {
 	if o.retry == nil {
 		return "attempts=1", nil
 	}

@@ -33,6 +33,8 @@ const (
 	TypeEncoding  = "encoding"          // a value that could not be encoded or decoded
 	TypeTooLarge  = "payload_too_large" // a value beyond id.MaxPayloadBytes
 
+	TypeConflict       = "conflict"         // an id that is taken
+	TypeBadRequest     = "bad_request"      // an id or an option that the operation does not take
 	TypeTargetNotFound = "target_not_found" // a signal to an id that no execution has
 	TypeTargetFinished = "target_finished"  // a signal to an execution that had ended
 )

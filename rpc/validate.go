@@ -111,6 +111,14 @@ func rootID(s string) error {
 	return nil
 }
 
+// optional is a check of an id that may be empty.
+func optional(check func(string) error, s string) error {
+	if s == "" {
+		return nil
+	}
+	return check(s)
+}
+
 func payload(what string, b []byte) error {
 	if len(b) > id.MaxPayloadBytes {
 		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "%s of %d bytes exceeds %d", what, len(b), id.MaxPayloadBytes)

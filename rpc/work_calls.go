@@ -156,7 +156,7 @@ func commitForm(c *perdurev1.Commit) error {
 		}
 	}
 	for _, o := range c.Children {
-		if err := firstError(tags(o.Tags), duration("timeout", o.TimeoutMs)); err != nil {
+		if err := firstError(tags(o.Tags), duration("timeout", o.TimeoutMs), duration("delay", o.DelayMs), optional(rootID, o.Id)); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func commitForm(c *perdurev1.Commit) error {
 			err = firstError(anyID(k.Signal.Id), name("signal", k.Signal.Name), sized("signal", s.PromiseId, k.Signal.Payload))
 		case *perdurev1.Send_Start:
 			err = firstError(rootID(k.Start.Id), function(k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
-				duration("timeout", k.Start.TimeoutMs))
+				duration("timeout", k.Start.TimeoutMs), duration("delay", k.Start.DelayMs))
 		case *perdurev1.Send_EntityCall:
 			err = firstError(entityID(k.EntityCall.Id), name("operation", k.EntityCall.Operation), sized("input", s.PromiseId, k.EntityCall.Input))
 		case *perdurev1.Send_EntitySignal:

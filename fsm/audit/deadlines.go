@@ -47,6 +47,10 @@ func (a *auditor) deadline(key, value []byte) {
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.SweepAt != at {
 			stray("no execution that is to be swept then")
 		}
+	case keys.DeadlineChildren:
+		if h, ok := a.storedHeader(ns, objectID); !ok || h.ChildrenAt != at {
+			stray("no execution whose children are reached then")
+		}
 	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {

@@ -179,6 +179,18 @@ func (a *auditor) grace(ns string, h state.Header) {
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
 		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
 	}
+	if h.ChildrenFrom != 0 && h.ChildrenAt == 0 || h.ChildrenAt != 0 && h.Status != journal.StatusCancelling && !h.Status.Terminal() {
+		a.found(ns, h.ID, RuleHeader, "it is %s, and its children from %d on are reached at %d", h.Status, h.ChildrenFrom, h.ChildrenAt)
+	}
+	if h.ChildrenAt != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineChildren, h.ChildrenAt, ns, h.ID)) {
+		a.found(ns, h.ID, RuleDeadline, "its children are reached at %d, which is not in the index", h.ChildrenAt)
+	}
+	if h.Terminated && h.Status != journal.StatusCancelled {
+		a.found(ns, h.ID, RuleHeader, "it was terminated, and is %s", h.Status)
+	}
+	if h.ClosePolicy != state.CloseFollow && h.ParentPromise != h.ID {
+		a.found(ns, h.ID, RuleHeader, "it has close policy %d, and no parent in this partition", h.ClosePolicy)
+	}
 	if h.GraceAt != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineGrace, h.GraceAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its grace until %d is not in the index", h.GraceAt)
 	}

@@ -264,7 +264,7 @@ func sendOutcome(outcome []byte) bool {
 	case err != nil:
 		return false
 	case o.Failure != nil:
-		return o.Failure.Type == state.FailureTargetNotFound || o.Failure.Type == state.FailureTargetFinished
+		return o.Failure.Type == state.FailureTargetNotFound || o.Failure.Type == state.FailureTargetFinished || o.Failure.Type == state.FailureConflict
 	}
 	return len(o.Data) == 0
 }
@@ -358,11 +358,23 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		if !there && a.erased(msg.Namespace, msg.FromId) {
 			return
 		}
-		switch root := id.SpreadRoot(h.Digest, h.ID, w.StartChild.GetIdempotencyKey()); {
+		root := id.SpreadRoot(h.Digest, h.ID, w.StartChild.GetIdempotencyKey())
+		if child, ok := state.ChildOf(p); ok && (child.OwnID || child.ID != root) {
+			root = child.ID
+			if !child.OwnID {
+				bad("it starts the spread child of %q, whose promise names %q", w.StartChild.GetPromiseId(), child.ID)
+			}
+		}
+		switch {
 		case !there || !ok || p.Incarnation != msg.FromIncarnation || !p.External:
 			bad("it starts a child for %q, and there is no such promise", w.StartChild.GetPromiseId())
 		case root != msg.ToId || w.StartChild.GetComponentDigest() != h.Digest:
 			bad("it starts a child of digest %q, its sender's is %q and names the child %q", w.StartChild.GetComponentDigest(), h.Digest, root)
+		}
+	case *commandv1.Message_EndChild:
+		p, ok := a.storedPromise(msg.Namespace, w.EndChild.GetPromiseId())
+		if child, elsewhere := state.ChildOf(p); ok && p.Incarnation == msg.FromIncarnation && (!elsewhere || child.ID != msg.ToId) {
+			bad("it ends the child %q of %q, whose promise names %q", msg.ToId, w.EndChild.GetPromiseId(), child.ID)
 		}
 	case *commandv1.Message_SignalCall:
 		p, ok := a.storedPromise(msg.Namespace, w.SignalCall.GetPromiseId())
@@ -376,6 +388,15 @@ func (a *auditor) sender(msg *commandv1.Message) {
 			bad("it is a signal whose answer settles %q, and there is no such send", w.SignalCall.GetPromiseId())
 		case string(p.Param) != msg.ToId || w.SignalCall.GetSignal().GetId() != msg.ToId:
 			bad("it is a signal for %q, and the send %q is to %q", w.SignalCall.GetSignal().GetId(), p.ID, p.Param)
+		}
+	case *commandv1.Message_StartCall:
+		p, ok := a.storedPromise(msg.Namespace, w.StartCall.GetPromiseId())
+		h, there := a.storedHeader(msg.Namespace, msg.FromId)
+		if there && h.Incarnation != msg.FromIncarnation || !there && a.erased(msg.Namespace, msg.FromId) {
+			return
+		}
+		if !there || !ok || p.Incarnation != msg.FromIncarnation || !state.OfSend(p) || string(p.Param) != msg.ToId || w.StartCall.GetStart().GetId() != msg.ToId {
+			bad("it is a start of %q whose answer settles %q, and there is no such send", msg.ToId, w.StartCall.GetPromiseId())
 		}
 	case *commandv1.Message_AwaitPromise:
 		p, ok := a.storedPromise(msg.Namespace, w.AwaitPromise.GetPromiseId())

@@ -45,6 +45,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 		t.cancelNodes(ex, reason, graceMS)
 		return nil
 	}
+	t.reachChildren(ex)
 	s := t.store(ex.ns)
 	task, ok := s.Task(ex.h.ID)
 	if !ok {

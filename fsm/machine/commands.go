@@ -104,5 +104,10 @@ func contentLevel(cmd *commandv1.Command) uint64 {
 	if n := len(c.GetEvents()); n > 0 && c.Events[n-1].GetExecutionAwaiting().GetKind() == perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET {
 		return state.LevelFunctions
 	}
+	for _, o := range cmd.GetCommit().GetChildren() {
+		if o.Id != "" || o.DelayMs != 0 || o.ClosePolicy != 0 {
+			return state.LevelFunctions
+		}
+	}
 	return 0
 }

@@ -23,9 +23,8 @@ func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
 	return &perdurev1.ChildOptions{}
 }
 
-// child starts the child execution of an invocation: in this partition under the promise's own id, or,
-// spread, under a root id of its own. A spread child has a proxy promise here, which a message settles at the
-// child's end.
+// child starts the child execution of an invocation: in this partition under the promise's own id, or under a root id of
+// its own. Such a child has a proxy promise here, which a message settles at the child's end.
 func (c *commit) child(e journal.InvokeScheduled) error {
 	t, ex, opts := c.t, c.ex, c.options(e.Promise)
 	if e.Function == "" {
@@ -41,39 +40,42 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if err != nil {
 		return err
 	}
-	deadline := t.deadline(opts.TimeoutMs)
-	if !opts.Spread {
-		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
-			return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
-		}
-		_, err := t.start(ex.ns, birth{
-			id: string(e.Promise), function: e.Function, digest: t.digest(ex.ns, e.Function, ex.h.Digest), input: e.Input,
-			tags: wire.DecodeTags(opts.Tags), deadlineMS: deadline,
-			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
-		})
-		return err
+	at, refused := c.placementOf(opts)
+	if refused != nil {
+		return refused
 	}
-	timeout := deadline
-	if timeout == 0 {
-		timeout = state.Never
+	at.retry = retry
+	if at.ownID != "" || at.spread {
+		return t.startElsewhere(ex, e, at, opts.Tags, false)
 	}
-	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), External: true, TimeoutAt: timeout}); err != nil {
-		return err
+	if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
+		return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
 	}
-	return t.sendStart(ex, e.Promise, e, deadline, opts.Tags, retry)
+	_, err = t.start(ex.ns, birth{
+		id: string(e.Promise), function: e.Function, digest: t.digest(ex.ns, e.Function, ex.h.Digest), input: e.Input,
+		tags: wire.DecodeTags(opts.Tags), deadlineMS: at.deadlineMS, startMS: at.startMS, policy: at.policy,
+		parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
+	})
+	return err
 }
 
-// sendStart asks the partition of a spread child to start it. The child's id depends on its parent's
-// incarnation.
-func (t *txn) sendStart(ex *execution, promise id.PromiseID, e journal.InvokeScheduled, deadlineMS int64, tags map[string]string, retry state.Retry) error {
-	key := string(promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
-	root := id.SpreadRoot(ex.h.Digest, ex.h.ID, key)
+// startElsewhere asks the partition of a child's root id to start it. The id of a spread child depends on its parent's
+// incarnation. again: a former incarnation of the parent had started it.
+func (t *txn) startElsewhere(ex *execution, e journal.InvokeScheduled, at placement, tags map[string]string, again bool) error {
+	key := string(e.Promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
+	root := at.ownID
+	if root == "" {
+		root = id.SpreadRoot(ex.h.Digest, ex.h.ID, key)
+	}
+	if err := t.proxy(ex, string(e.Promise), root, at); err != nil {
+		return err
+	}
 	return t.send(ex.ns, root, &commandv1.Message{
 		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: root,
 		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
-			Function: e.Function, Input: e.Input, PromiseId: string(promise), DeadlineMs: deadlineMS,
-			Tags: tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
-			Retry: retryToWire(retry), Attempts: retry.Attempts,
+			Function: e.Function, Input: e.Input, PromiseId: string(e.Promise), DeadlineMs: at.deadlineMS, StartAtMs: at.startMS,
+			Tags: tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key, Again: again,
+			Retry: retryToWire(at.retry), Attempts: at.retry.Attempts,
 		}},
 	})
 }
@@ -93,6 +95,9 @@ func (c *commit) send(e journal.InvokeScheduled) error {
 	}
 	if sig := msg.GetSignal(); sig != nil && c.t.m.feature >= state.LevelAnswers {
 		return c.signal(e, msg, sig)
+	}
+	if start := msg.GetStart(); start != nil && c.t.m.feature >= state.LevelFunctions {
+		return c.startDetached(e, msg, start)
 	}
 	if err := c.begun(e); err != nil {
 		return err

@@ -67,6 +67,10 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		return t.receiveEntityMessage(msg, w.Entity)
 	case *commandv1.Message_SignalCall:
 		return t.receiveSignalCall(msg, w.SignalCall)
+	case *commandv1.Message_EndChild:
+		return t.receiveEndChild(msg, w.EndChild)
+	case *commandv1.Message_StartCall:
+		return t.receiveStartCall(msg, w.StartCall)
 	case *commandv1.Message_AwaitPromise:
 		return t.receiveAwaitPromise(msg, w.AwaitPromise)
 	case *commandv1.Message_PromiseDone:
@@ -94,17 +98,24 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 	if ex, ok := t.execution(ns, msg.ToId); ok && ex.h.ParentPromise == w.PromiseId && ex.h.ParentIncarnation == msg.FromIncarnation {
 		return nil
 	}
+	if old, ok := t.execution(ns, msg.ToId); ok && w.Again && old.h.ParentPromise == w.PromiseId && old.h.Incarnation != t.index {
+		t.succeed(old, succession{
+			function: w.Function, digest: t.digest(ns, w.Function, w.ComponentDigest), input: w.Input, tags: wire.DecodeTags(w.Tags),
+			deadlineMS: w.DeadlineMs, parentIncarnation: msg.FromIncarnation,
+		})
+		return nil
+	}
 	if _, taken := t.store(ns).Promise(msg.ToId); taken {
 		return t.send(ns, msg.FromId, &commandv1.Message{
 			FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
 			Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: &perdurev1.Outcome{
-				Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: state.FailureConflict, Message: "the child's id is taken"}},
+				Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: state.FailureConflict, Message: fmt.Sprintf("the child's id %q is taken", msg.ToId)}},
 			}}},
 		})
 	}
 	_, err := t.start(ns, birth{
 		id: msg.ToId, function: w.Function, digest: t.digest(ns, w.Function, w.ComponentDigest), input: w.Input, tags: wire.DecodeTags(w.Tags),
-		deadlineMS: w.DeadlineMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
+		deadlineMS: w.DeadlineMs, startMS: w.StartAtMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
 		parentPromise: w.PromiseId, key: w.IdempotencyKey, retry: retryFromWire(w.Retry, w.Attempts),
 	})
 	return err

@@ -190,6 +190,8 @@ type birth struct {
 	input                []byte
 	tags                 []recovery.Tag
 	deadlineMS           int64 // 0: none
+	startMS              int64 // when its task becomes pending; 0: at once
+	policy               state.ClosePolicy
 	parent               string
 	parentIncarnation    uint64
 	parentPromise        string
@@ -217,6 +219,9 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		timeout = state.Never
 	}
 	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: t.pinnedTarget(b.function, b.digest), TimeoutAt: timeout}
+	if b.startMS > t.now {
+		req.DelayUntil = b.startMS
+	}
 	kind := state.KindFunction
 	if b.graph != nil {
 		kind = state.KindGraph
@@ -232,7 +237,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
 			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.generation, Former: b.former,
-			HeaderMore: state.HeaderMore{Retry: b.retry},
+			HeaderMore: state.HeaderMore{ClosePolicy: b.policy, Retry: b.retry},
 		},
 		j: newJournal(b.id),
 	})
@@ -263,6 +268,7 @@ func (t *txn) close(ex *execution) {
 	}
 	ex.h.ClosedMS = t.now
 	t.leaveSection(ex)
+	t.reachChildren(ex)
 	defer t.startCleanup(ex)
 	if ex.h.GraceAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID))

@@ -68,6 +68,7 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 		DeadlineMS: s.deadlineMS, Tags: s.tags, Parent: h.Parent, ParentIncarnation: h.ParentIncarnation,
 		ParentPromise: h.ParentPromise, StartRequest: s.request, Former: h.Incarnation, Generation: h.Generation + 1,
 		Kept: s.kept, Attached: s.attached, StartInput: s.startInput, LastCommit: s.lastCommit,
+		HeaderMore: state.HeaderMore{ClosePolicy: h.ClosePolicy},
 	}
 	next.Retry, next.FailedAttempts, next.BegunAttempt, next.RetryAt = h.Retry, s.failedAttempts, s.begunAttempt, s.retryAt
 	if len(s.lastCommit) > 0 {
@@ -130,6 +131,7 @@ func (t *txn) dropDeadlines(ns string, h *state.Header) {
 	if h.SweepAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DeadlineSweep, h.SweepAt, ns, h.ID))
 	}
+	t.dropChildrenDeadline(ns, h)
 }
 
 // detach drops an execution from memory, with what this transaction has changed in its header.

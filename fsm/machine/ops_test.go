@@ -270,7 +270,8 @@ func (b *opsBuilder) op(text string) error {
 		switch {
 		case word == "spread":
 			options[word] = word
-		case isOption && (key == "policy" || key == "timeout" || key == "at" || key == "attempts" || key == "pause"):
+		case isOption && (key == "policy" || key == "timeout" || key == "at" || key == "attempts" || key == "pause" ||
+			key == "id" || key == "delay" || key == "close"):
 			options[key] = val
 		case strings.HasPrefix(word, "!"):
 			result = failure(word[1:])
@@ -315,7 +316,8 @@ func (b *opsBuilder) op(text string) error {
 			PromiseId: b.child(name), FailedAttempt: attempt, Error: result.GetFailure(), RetryAtMs: num(options["at"])}}})
 	case "child":
 		p := b.take()
-		child := &perdurev1.ChildOptions{PromiseId: p, Spread: options["spread"] != "", TimeoutMs: num(options["timeout"])}
+		child := &perdurev1.ChildOptions{PromiseId: p, Spread: options["spread"] != "", TimeoutMs: num(options["timeout"]),
+			Id: options["id"], DelayMs: num(options["delay"]), ClosePolicy: perdurev1.ClosePolicy(num(options["close"]))}
 		attempts := "1"
 		if options["attempts"] != "" {
 			attempts, child.Retry = options["attempts"], &perdurev1.ChildRetry{InitialMs: num(options["pause"])}
@@ -343,7 +345,7 @@ func (b *opsBuilder) op(text string) error {
 		p := b.take()
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "start", arg(3), ""))
 		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_Start{
-			Start: &perdurev1.StartSend{Id: arg(1), Function: arg(2), Input: []byte(arg(3)), TimeoutMs: num(options["timeout"])}}})
+			Start: &perdurev1.StartSend{Id: arg(1), Function: arg(2), Input: []byte(arg(3)), TimeoutMs: num(options["timeout"]), DelayMs: num(options["delay"])}}})
 	case "ecall", "etell", "lock", "unlock":
 		p := b.take()
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, arg(0), arg(1), ""))

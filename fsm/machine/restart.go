@@ -337,7 +337,8 @@ func (t *txn) takeOver(ex *execution, call openCall) {
 }
 
 // startChildAgain begins a new incarnation of a child for a new incarnation of its parent. A spread child gets
-// an id of its own again; the former one runs on without a caller.
+// another root id; the former one runs on without a caller, unless its close policy says otherwise. One with an id of its
+// own is replaced.
 func (t *txn) startChildAgain(ex *execution, call openCall) {
 	s, childID := t.store(ex.ns), string(call.promise)
 	if child, ok := t.execution(ex.ns, childID); ok {
@@ -351,18 +352,18 @@ func (t *txn) startChildAgain(ex *execution, call openCall) {
 		})
 		return
 	}
-	timeout := state.Never
+	at := placement{spread: true}
 	if p, ok := s.Promise(childID); ok {
 		if p.TimeoutAt != state.Never {
-			timeout = t.now + (p.TimeoutAt - p.CreatedAt)
+			at.deadlineMS = t.now + (p.TimeoutAt - p.CreatedAt)
+		}
+		former, _ := state.ChildOf(p)
+		if at.policy = former.Policy; former.OwnID {
+			at.ownID, at.spread = former.ID, false
+		} else {
+			t.endSwept(ex.ns, childID)
 		}
 		t.erasePromise(ex.ns, childID)
 	}
-	_, _, err := recovery.Create(s, t.now, recovery.CreateRequest{ID: childID, Incarnation: ex.h.Incarnation, External: true, TimeoutAt: timeout}, retryMS)
-	t.mustNot(ex, err)
-	deadline := timeout
-	if timeout == state.Never {
-		deadline = 0
-	}
-	t.mustNot(ex, t.sendStart(ex, call.promise, call.invoke, deadline, nil, state.Retry{}))
+	t.mustNot(ex, t.startElsewhere(ex, call.invoke, at, nil, true))
 }

@@ -86,10 +86,7 @@ func (t *txn) receiveSignalCall(msg *commandv1.Message, w *commandv1.SignalCall)
 			return err
 		}
 	}
-	return t.send(msg.Namespace, msg.FromId, &commandv1.Message{
-		FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
-		Kind: &commandv1.Message_SignalDone{SignalDone: &commandv1.SignalDone{Outcome: wire.EncodeOutcome(result)}},
-	})
+	return t.answerSend(msg, w.PromiseId, result)
 }
 
 // receiveSignalDone settles the promise of a send, and so completes the send in its sender's journal. An answer for a

@@ -45,6 +45,8 @@ type simOp struct {
 	attempts int
 	program  int // of a child
 	spread   bool
+	policy   perdurev1.ClosePolicy
+	delay    int64
 	timeout  int64
 	target   string
 	awaited  bool // of a send: it waits for the answer
@@ -101,6 +103,12 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 				continue
 			}
 			op.spread = draw(3) == 0
+			if draw(3) == 0 {
+				op.policy = perdurev1.ClosePolicy(draw(4))
+			}
+			if draw(6) == 0 {
+				op.delay = int64(1 + draw(5_000))
+			}
 			if draw(6) == 0 {
 				op.timeout = int64(1 + draw(20_000))
 			}
@@ -479,7 +487,7 @@ func (r *run) child(i int, op simOp) {
 	if !known {
 		r.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "f"+strconv.Itoa(op.program%2), strconv.Itoa(op.program), fmt.Sprintf("attempts=%d", op.attempts)))
 		r.c.Children = append(r.c.Children, &perdurev1.ChildOptions{PromiseId: p, Spread: op.spread, TimeoutMs: op.timeout,
-			Retry: &perdurev1.ChildRetry{InitialMs: 100, JitterPercent: 50}})
+			Retry: &perdurev1.ChildRetry{InitialMs: 100, JitterPercent: 50}, ClosePolicy: op.policy, DelayMs: op.delay})
 	}
 	r.handles, r.children[i] = append(r.handles, n), n
 	if rec.Resolved {

@@ -95,6 +95,7 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte) {
 		case keys.Header:
 			t.erase(ex.ns, idOfKey(key))
 		case keys.Promise:
+			t.endSwept(ex.ns, idOfKey(key))
 			t.erasePromise(ex.ns, idOfKey(key))
 		default:
 			t.remove(key)

@@ -20,9 +20,7 @@ func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 		if reason == "" {
 			reason = "terminated"
 		}
-		t.terminating = true
-		t.noteReason(ex, reason)
-		if err := t.cancelled(ex, reason); err != nil {
+		if err := t.terminate(ex, reason); err != nil {
 			return nil, ruleError(ns, err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 const defaultTickLimit = 256
 
-// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries, then sweeps;
-// within a kind by time and id (recovery protocol, sweep order). It also evicts stored replies that are too
+// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries, then sweeps,
+// then children; within a kind by time and id (recovery protocol, sweep order). It also evicts stored replies that are too
 // old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
@@ -69,6 +69,8 @@ func (t *txn) runExpiration(kind keys.DeadlineKind, object state.Ref) {
 		t.expireLease(object.Namespace, ref)
 	case keys.DeadlineSweep:
 		t.continueSweep(object.Namespace, object.ID)
+	case keys.DeadlineChildren:
+		t.reachMoreChildren(object.Namespace, object.ID)
 	case keys.DeadlineRetry:
 		if t.sweeping(object.Namespace, object.ID) {
 			return

@@ -111,6 +111,9 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 		if h.SweepAt != 0 {
 			return "deletion of incarnation " + strconv.FormatUint(h.Former, 10)
 		}
+		if p.DelayUntil > 0 && task.RetryAt == p.DelayUntil {
+			return "start delay"
+		}
 		if _, queued := x.Get(keys.ReadyOf(x.Query.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
 			return "retry timer"
 		}
@@ -141,6 +144,9 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 		case state.OfSend(child):
 			return "delivery to " + string(child.Param)
 		default:
+			if elsewhere, ok := state.ChildOf(child); ok {
+				return "child " + on + ", execution " + elsewhere.ID
+			}
 			return "child " + on
 		}
 	}

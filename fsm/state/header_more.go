@@ -9,6 +9,14 @@ type HeaderMore struct {
 	CleanupMS int64
 	// CleanupChild is the child number of the clean-up that was started; 0: none was.
 	CleanupChild uint32
+	// ClosePolicy is what becomes of a child in its parent's partition when its parent ends first.
+	ClosePolicy ClosePolicy
+	// ChildrenAt is the deadline to reach the next open children of a cancelled or ended execution, ChildrenFrom the child
+	// number to go on with; 0 when there are none.
+	ChildrenAt   int64
+	ChildrenFrom uint32
+	// Terminated: the execution was terminated, not cancelled.
+	Terminated bool
 	// Retry says how a failed attempt of a child is repeated. FailedAttempts counts those that were, RetryAt is when the
 	// present one begins; 0 for the first.
 	Retry          Retry
@@ -55,6 +63,10 @@ const (
 	tagCancelReason = 1 + iota
 	tagCleanupMS
 	tagCleanupChild
+	tagClosePolicy
+	tagChildrenAt
+	tagChildrenFrom
+	tagTerminated
 
 	tagRetry          = 20
 	tagFailedAttempts = 21
@@ -74,6 +86,22 @@ func (m *HeaderMore) encode(e *encoder) {
 	if m.CleanupChild != 0 {
 		e.u64(tagCleanupChild)
 		e.u64(uint64(m.CleanupChild))
+	}
+	if m.ClosePolicy != 0 {
+		e.u64(tagClosePolicy)
+		e.u64(uint64(m.ClosePolicy))
+	}
+	if m.ChildrenAt != 0 {
+		e.u64(tagChildrenAt)
+		e.i64(m.ChildrenAt)
+	}
+	if m.ChildrenFrom != 0 {
+		e.u64(tagChildrenFrom)
+		e.u64(uint64(m.ChildrenFrom))
+	}
+	if m.Terminated {
+		e.u64(tagTerminated)
+		e.u64(1)
 	}
 	if r := m.Retry; r != (Retry{}) {
 		e.u64(tagRetry)
@@ -117,6 +145,20 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagCleanupChild:
 			m.CleanupChild = d.u32()
 			empty = m.CleanupChild == 0
+		case tagClosePolicy:
+			m.ClosePolicy = ClosePolicy(d.u8())
+			empty = m.ClosePolicy == 0
+		case tagChildrenAt:
+			m.ChildrenAt = d.i64()
+			empty = m.ChildrenAt == 0
+		case tagChildrenFrom:
+			m.ChildrenFrom = d.u32()
+			empty = m.ChildrenFrom == 0
+		case tagTerminated:
+			m.Terminated = true
+			if d.u64() != 1 && d.err == nil {
+				d.fail("a termination that is neither true nor false")
+			}
 		case tagRetry:
 			m.Retry = Retry{Attempts: d.u32(), InitialMS: d.i64(), MaxMS: d.i64(), FactorPercent: d.u32(), JitterPercent: d.u32()}
 			empty = m.Retry == (Retry{})

@@ -16,7 +16,8 @@ const (
 	LevelAnswers = 4
 	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
 	LevelReplies = 5
-	// LevelFunctions: entities and critical sections on them, executions with former incarnations, clean-up executions.
+	// LevelFunctions: entities and critical sections on them, executions with former incarnations, clean-up executions,
+	// children with close policies.
 	LevelFunctions = 6
 )
 

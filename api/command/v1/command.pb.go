@@ -1068,6 +1068,8 @@ type Message struct {
 	//	*Message_Entity
 	//	*Message_AwaitPromise
 	//	*Message_PromiseDone
+	//	*Message_EndChild
+	//	*Message_StartCall
 	//	*Message_ChildStarted
 	//	*Message_ChildRetrying
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
@@ -1235,6 +1237,24 @@ func (x *Message) GetPromiseDone() *PromiseDone {
 	return nil
 }
 
+func (x *Message) GetEndChild() *EndChild {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_EndChild); ok {
+			return x.EndChild
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetStartCall() *StartCall {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_StartCall); ok {
+			return x.StartCall
+		}
+	}
+	return nil
+}
+
 func (x *Message) GetChildStarted() *ChildStarted {
 	if x != nil {
 		if x, ok := x.Kind.(*Message_ChildStarted); ok {
@@ -1293,6 +1313,14 @@ type Message_PromiseDone struct {
 	PromiseDone *PromiseDone `protobuf:"bytes,31,opt,name=promise_done,json=promiseDone,proto3,oneof"`
 }
 
+type Message_EndChild struct {
+	EndChild *EndChild `protobuf:"bytes,40,opt,name=end_child,json=endChild,proto3,oneof"`
+}
+
+type Message_StartCall struct {
+	StartCall *StartCall `protobuf:"bytes,41,opt,name=start_call,json=startCall,proto3,oneof"`
+}
+
 type Message_ChildStarted struct {
 	ChildStarted *ChildStarted `protobuf:"bytes,50,opt,name=child_started,json=childStarted,proto3,oneof"`
 }
@@ -1319,9 +1347,85 @@ func (*Message_AwaitPromise) isMessage_Kind() {}
 
 func (*Message_PromiseDone) isMessage_Kind() {}
 
+func (*Message_EndChild) isMessage_Kind() {}
+
+func (*Message_StartCall) isMessage_Kind() {}
+
 func (*Message_ChildStarted) isMessage_Kind() {}
 
 func (*Message_ChildRetrying) isMessage_Kind() {}
+
+// EndChild cancels or terminates a spread child, because its parent is cancelled or has ended. It changes nothing if the
+// child has ended.
+type EndChild struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The proxy promise of the parent.
+	PromiseId string `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	Reason    string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Terminate bool   `protobuf:"varint,3,opt,name=terminate,proto3" json:"terminate,omitempty"`
+	// How long the child's worker may take to acknowledge a cancel; 0: the default.
+	GraceMs       int64 `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndChild) Reset() {
+	*x = EndChild{}
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndChild) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndChild) ProtoMessage() {}
+
+func (x *EndChild) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
+func (*EndChild) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EndChild) GetPromiseId() string {
+	if x != nil {
+		return x.PromiseId
+	}
+	return ""
+}
+
+func (x *EndChild) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *EndChild) GetTerminate() bool {
+	if x != nil {
+		return x.Terminate
+	}
+	return false
+}
+
+func (x *EndChild) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
 
 // AwaitPromise asks for the value of the promise to_id. A PromiseDone answers it: at once if the promise is settled or
 // missing, else at its settlement.
@@ -1335,7 +1439,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1451,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1464,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -1380,7 +1484,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1496,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1509,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -1425,7 +1529,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1541,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1554,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1473,7 +1577,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1589,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1602,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1515,8 +1619,64 @@ func (x *SignalCall) GetPromiseId() string {
 	return ""
 }
 
+// StartCall is a start that the partition of its id answers by a SignalDone. A start (13) has no answer: it comes from a
+// state below feature level 6.
+type StartCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Start *v1.StartSend          `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// The promise of the send; the answer settles it.
+	PromiseId     string `protobuf:"bytes,2,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartCall) Reset() {
+	*x = StartCall{}
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartCall) ProtoMessage() {}
+
+func (x *StartCall) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
+func (*StartCall) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StartCall) GetStart() *v1.StartSend {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *StartCall) GetPromiseId() string {
+	if x != nil {
+		return x.PromiseId
+	}
+	return ""
+}
+
 // SignalDone answers a SignalCall: an empty value if the target received the signal, else a failure of type
-// target_not_found or target_finished.
+// target_not_found or target_finished. It answers a StartCall: an empty value if the execution is there, else a failure of
+// type conflict.
 type SignalDone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcome       *v1.Outcome            `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
@@ -1526,7 +1686,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1698,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1711,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1571,6 +1731,10 @@ type StartChild struct {
 	Tags            map[string]string `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ComponentDigest string            `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	IdempotencyKey  string            `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// When the child's task becomes pending; 0: at once.
+	StartAtMs int64 `protobuf:"varint,8,opt,name=start_at_ms,json=startAtMs,proto3" json:"start_at_ms,omitempty"`
+	// A new incarnation of the parent starts the child again: one of the former incarnation under this id is replaced.
+	Again bool `protobuf:"varint,9,opt,name=again,proto3" json:"again,omitempty"`
 	// How the child's partition repeats a failed attempt, and how many attempts there are.
 	Retry         *v1.ChildRetry `protobuf:"bytes,20,opt,name=retry,proto3" json:"retry,omitempty"`
 	Attempts      uint32         `protobuf:"varint,21,opt,name=attempts,proto3" json:"attempts,omitempty"`
@@ -1580,7 +1744,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1756,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1769,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1657,6 +1821,20 @@ func (x *StartChild) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *StartChild) GetStartAtMs() int64 {
+	if x != nil {
+		return x.StartAtMs
+	}
+	return 0
+}
+
+func (x *StartChild) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
 func (x *StartChild) GetRetry() *v1.ChildRetry {
 	if x != nil {
 		return x.Retry
@@ -1680,7 +1858,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1870,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1883,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1724,7 +1902,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1914,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1927,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -1763,7 +1941,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1953,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1966,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -1840,7 +2018,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2030,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2043,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2239,7 +2417,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2429,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2442,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2298,7 +2476,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2488,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2501,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2345,7 +2523,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2535,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2548,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2397,7 +2575,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2587,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2600,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2448,7 +2626,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2638,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2651,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2493,7 +2671,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2683,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2696,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -2537,7 +2715,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2727,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2740,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2580,7 +2758,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2770,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2783,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 type AssignReply struct {
@@ -2616,7 +2794,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2806,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2819,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2656,7 +2834,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2846,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2859,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2715,7 +2893,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2905,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2918,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Detail) GetKey() string {
@@ -2785,7 +2963,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2975,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2988,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Query) GetNamespace() string {
@@ -3059,7 +3237,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3249,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3262,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 type TaskQuery struct {
@@ -3097,7 +3275,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3287,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3300,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -3148,7 +3326,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3338,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3351,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3195,7 +3373,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3385,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3398,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -3270,7 +3448,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3460,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3473,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -3543,7 +3721,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3733,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3746,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -3588,7 +3766,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3778,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3791,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3695,7 +3873,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\x8c\a\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\x89\b\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
@@ -3716,10 +3894,19 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"signalDone\x12;\n" +
 	"\x06entity\x18\x14 \x01(\v2!.perdure.command.v1.EntityMessageH\x00R\x06entity\x12G\n" +
 	"\rawait_promise\x18\x1e \x01(\v2 .perdure.command.v1.AwaitPromiseH\x00R\fawaitPromise\x12D\n" +
-	"\fpromise_done\x18\x1f \x01(\v2\x1f.perdure.command.v1.PromiseDoneH\x00R\vpromiseDone\x12G\n" +
+	"\fpromise_done\x18\x1f \x01(\v2\x1f.perdure.command.v1.PromiseDoneH\x00R\vpromiseDone\x12;\n" +
+	"\tend_child\x18( \x01(\v2\x1c.perdure.command.v1.EndChildH\x00R\bendChild\x12>\n" +
+	"\n" +
+	"start_call\x18) \x01(\v2\x1d.perdure.command.v1.StartCallH\x00R\tstartCall\x12G\n" +
 	"\rchild_started\x182 \x01(\v2 .perdure.command.v1.ChildStartedH\x00R\fchildStarted\x12J\n" +
 	"\x0echild_retrying\x183 \x01(\v2!.perdure.command.v1.ChildRetryingH\x00R\rchildRetryingB\x06\n" +
-	"\x04kind\"-\n" +
+	"\x04kind\"z\n" +
+	"\bEndChild\x12\x1d\n" +
+	"\n" +
+	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tterminate\x18\x03 \x01(\bR\tterminate\x12\x19\n" +
+	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\"-\n" +
 	"\fAwaitPromise\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\"<\n" +
@@ -3731,10 +3918,14 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"SignalCall\x12.\n" +
 	"\x06signal\x18\x01 \x01(\v2\x16.perdure.v1.SignalSendR\x06signal\x12\x1d\n" +
 	"\n" +
+	"promise_id\x18\x02 \x01(\tR\tpromiseId\"W\n" +
+	"\tStartCall\x12+\n" +
+	"\x05start\x18\x01 \x01(\v2\x15.perdure.v1.StartSendR\x05start\x12\x1d\n" +
+	"\n" +
 	"promise_id\x18\x02 \x01(\tR\tpromiseId\";\n" +
 	"\n" +
 	"SignalDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x93\x03\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xc9\x03\n" +
 	"\n" +
 	"StartChild\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
@@ -3745,7 +3936,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"deadlineMs\x12<\n" +
 	"\x04tags\x18\x05 \x03(\v2(.perdure.command.v1.StartChild.TagsEntryR\x04tags\x12)\n" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12,\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12\x1e\n" +
+	"\vstart_at_ms\x18\b \x01(\x03R\tstartAtMs\x12\x14\n" +
+	"\x05again\x18\t \x01(\bR\x05again\x12,\n" +
 	"\x05retry\x18\x14 \x01(\v2\x16.perdure.v1.ChildRetryR\x05retry\x12\x1a\n" +
 	"\battempts\x18\x15 \x01(\rR\battempts\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
@@ -3879,7 +4072,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
@@ -3893,200 +4086,205 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
 	(*Trim)(nil),                    // 10: perdure.command.v1.Trim
 	(*Message)(nil),                 // 11: perdure.command.v1.Message
-	(*AwaitPromise)(nil),            // 12: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),             // 13: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),           // 14: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 15: perdure.command.v1.SignalCall
-	(*SignalDone)(nil),              // 16: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 17: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 18: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),            // 19: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),           // 20: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                   // 21: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 22: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 23: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 24: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 25: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 26: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 27: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 28: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 29: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 30: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 31: perdure.command.v1.Error
-	(*Detail)(nil),                  // 32: perdure.command.v1.Detail
-	(*Query)(nil),                   // 33: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 34: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 35: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 36: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 37: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 38: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 39: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 40: perdure.command.v1.FunctionsReply
-	nil,                             // 41: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 42: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 43: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 44: perdure.v1.Commit
-	(*v1.Release)(nil),              // 45: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 46: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 47: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 48: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 49: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 50: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 51: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 52: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 53: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 54: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 55: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 56: perdure.v1.RestartRequest
-	(*v1.TaskToken)(nil),            // 57: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 58: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 59: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 60: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 61: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 62: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 63: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 64: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 65: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 66: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 67: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 68: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 69: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 70: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 71: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 72: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 73: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 74: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 75: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 76: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 77: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 78: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 79: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 80: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 81: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 82: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 83: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 84: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 85: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 86: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 87: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 88: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 89: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 90: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 91: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 92: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 93: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 94: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 95: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 96: perdure.v1.ListEntitiesResponse
+	(*EndChild)(nil),                // 12: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),            // 13: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),             // 14: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),           // 15: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 16: perdure.command.v1.SignalCall
+	(*StartCall)(nil),               // 17: perdure.command.v1.StartCall
+	(*SignalDone)(nil),              // 18: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 19: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 20: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),            // 21: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),           // 22: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                   // 23: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 24: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 25: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 26: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 27: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 28: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 29: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 30: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 31: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 32: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 33: perdure.command.v1.Error
+	(*Detail)(nil),                  // 34: perdure.command.v1.Detail
+	(*Query)(nil),                   // 35: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 36: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 37: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 38: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 39: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 40: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 41: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 42: perdure.command.v1.FunctionsReply
+	nil,                             // 43: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 44: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 45: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 46: perdure.v1.Commit
+	(*v1.Release)(nil),              // 47: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 48: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 49: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 50: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 51: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 52: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 53: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 54: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 55: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 56: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 57: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 58: perdure.v1.RestartRequest
+	(*v1.TaskToken)(nil),            // 59: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 60: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 61: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 62: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 63: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 64: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 65: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 66: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 67: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 68: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 69: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 70: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 71: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 72: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 73: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 74: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 75: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 76: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 77: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 78: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 79: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 80: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 81: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 82: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 83: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 84: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 85: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 86: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 87: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 88: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 89: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 90: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 91: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 92: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 93: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 94: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 95: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 96: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 97: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 98: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	42,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	43,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	44,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	45,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	44,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	45,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	46,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	47,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	46,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	47,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	48,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	49,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	50,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	48,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	49,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	50,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	51,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	52,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,   // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,   // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	10,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,   // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	51,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	52,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	53,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	54,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	53,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	54,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	55,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	56,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	57,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	55,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	56,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	57,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	58,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	59,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
 	11,  // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	17,  // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	18,  // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	58,  // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	59,  // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	15,  // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	16,  // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	14,  // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	12,  // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	13,  // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	19,  // 36: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	20,  // 37: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	60,  // 38: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	58,  // 39: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	60,  // 40: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	41,  // 41: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	61,  // 42: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	60,  // 43: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	62,  // 44: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	31,  // 45: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	63,  // 46: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	64,  // 47: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	65,  // 48: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	25,  // 49: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	66,  // 50: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	67,  // 51: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	68,  // 52: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	69,  // 53: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	26,  // 54: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	27,  // 55: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	28,  // 56: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	29,  // 57: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	30,  // 58: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	70,  // 59: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	71,  // 60: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	24,  // 61: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	23,  // 62: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	22,  // 63: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	72,  // 64: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	73,  // 65: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	74,  // 66: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	75,  // 67: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	57,  // 68: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	57,  // 69: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	76,  // 70: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	32,  // 71: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	77,  // 72: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	78,  // 73: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	79,  // 74: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	80,  // 75: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	81,  // 76: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	35,  // 77: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	36,  // 78: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	37,  // 79: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	82,  // 80: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	83,  // 81: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	84,  // 82: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	85,  // 83: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	86,  // 84: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	34,  // 85: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	31,  // 86: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	87,  // 87: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	88,  // 88: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	89,  // 89: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	90,  // 90: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	69,  // 91: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	91,  // 92: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	39,  // 93: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	40,  // 94: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	92,  // 95: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	93,  // 96: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	94,  // 97: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	95,  // 98: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	96,  // 99: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	73,  // 100: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	57,  // 101: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	102, // [102:102] is the sub-list for method output_type
-	102, // [102:102] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	19,  // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	20,  // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	60,  // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	61,  // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	16,  // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	18,  // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	15,  // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	13,  // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	14,  // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	12,  // 36: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	17,  // 37: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	21,  // 38: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	22,  // 39: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	62,  // 40: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	60,  // 41: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	61,  // 42: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	62,  // 43: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	43,  // 44: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	63,  // 45: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	62,  // 46: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	64,  // 47: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	33,  // 48: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	65,  // 49: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	66,  // 50: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	67,  // 51: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	27,  // 52: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	68,  // 53: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	69,  // 54: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	70,  // 55: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	71,  // 56: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	28,  // 57: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	29,  // 58: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	30,  // 59: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	31,  // 60: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	32,  // 61: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	72,  // 62: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	73,  // 63: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	26,  // 64: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	25,  // 65: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	24,  // 66: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	74,  // 67: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	75,  // 68: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	76,  // 69: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	77,  // 70: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	59,  // 71: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	59,  // 72: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	78,  // 73: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	34,  // 74: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	79,  // 75: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	80,  // 76: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	81,  // 77: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	82,  // 78: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	83,  // 79: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	37,  // 80: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	38,  // 81: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	39,  // 82: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	84,  // 83: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	85,  // 84: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	86,  // 85: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	87,  // 86: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	88,  // 87: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	36,  // 88: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	33,  // 89: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	89,  // 90: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	90,  // 91: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	91,  // 92: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	92,  // 93: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	71,  // 94: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	93,  // 95: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	41,  // 96: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	42,  // 97: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	94,  // 98: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	95,  // 99: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	96,  // 100: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	97,  // 101: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	98,  // 102: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	75,  // 103: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	59,  // 104: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	105, // [105:105] is the sub-list for method output_type
+	105, // [105:105] is the sub-list for method input_type
+	105, // [105:105] is the sub-list for extension type_name
+	105, // [105:105] is the sub-list for extension extendee
+	0,   // [0:105] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -4128,10 +4326,12 @@ func file_command_v1_command_proto_init() {
 		(*Message_Entity)(nil),
 		(*Message_AwaitPromise)(nil),
 		(*Message_PromiseDone)(nil),
+		(*Message_EndChild)(nil),
+		(*Message_StartCall)(nil),
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[21].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[23].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -4156,7 +4356,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[33].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[35].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -4172,7 +4372,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[38].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[40].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -4195,7 +4395,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

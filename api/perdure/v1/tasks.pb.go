@@ -21,6 +21,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ClosePolicy says what becomes of an open child when its parent ends: completes, fails, is cancelled, misses its deadline,
+// is terminated, or begins another incarnation. A request to cancel the parent is one to cancel the child, too, except
+// with ABANDON.
+type ClosePolicy int32
+
+const (
+	// The child ends as its parent does: cancelled if that was cancelled or missed its deadline, terminated if that was
+	// terminated. It runs on if its parent completes or fails.
+	ClosePolicy_CLOSE_POLICY_FOLLOW ClosePolicy = 0
+	// The child is cancelled.
+	ClosePolicy_CLOSE_POLICY_CANCEL ClosePolicy = 1
+	// The child is terminated.
+	ClosePolicy_CLOSE_POLICY_TERMINATE ClosePolicy = 2
+	// The child runs on.
+	ClosePolicy_CLOSE_POLICY_ABANDON ClosePolicy = 3
+)
+
+// Enum value maps for ClosePolicy.
+var (
+	ClosePolicy_name = map[int32]string{
+		0: "CLOSE_POLICY_FOLLOW",
+		1: "CLOSE_POLICY_CANCEL",
+		2: "CLOSE_POLICY_TERMINATE",
+		3: "CLOSE_POLICY_ABANDON",
+	}
+	ClosePolicy_value = map[string]int32{
+		"CLOSE_POLICY_FOLLOW":    0,
+		"CLOSE_POLICY_CANCEL":    1,
+		"CLOSE_POLICY_TERMINATE": 2,
+		"CLOSE_POLICY_ABANDON":   3,
+	}
+)
+
+func (x ClosePolicy) Enum() *ClosePolicy {
+	p := new(ClosePolicy)
+	*p = x
+	return p
+}
+
+func (x ClosePolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ClosePolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_perdure_v1_tasks_proto_enumTypes[0].Descriptor()
+}
+
+func (ClosePolicy) Type() protoreflect.EnumType {
+	return &file_perdure_v1_tasks_proto_enumTypes[0]
+}
+
+func (x ClosePolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ClosePolicy.Descriptor instead.
+func (ClosePolicy) EnumDescriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{0}
+}
+
 type TaskState int32
 
 const (
@@ -63,11 +123,11 @@ func (x TaskState) String() string {
 }
 
 func (TaskState) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_tasks_proto_enumTypes[0].Descriptor()
+	return file_perdure_v1_tasks_proto_enumTypes[1].Descriptor()
 }
 
 func (TaskState) Type() protoreflect.EnumType {
-	return &file_perdure_v1_tasks_proto_enumTypes[0]
+	return &file_perdure_v1_tasks_proto_enumTypes[1]
 }
 
 func (x TaskState) Number() protoreflect.EnumNumber {
@@ -76,7 +136,7 @@ func (x TaskState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskState.Descriptor instead.
 func (TaskState) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{0}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{1}
 }
 
 type ListNodesRequest struct {
@@ -1508,6 +1568,13 @@ type ChildOptions struct {
 	Tags      map[string]string      `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Place the child by a root id of its own, so that wide fan-outs use every partition.
 	Spread bool `protobuf:"varint,4,opt,name=spread,proto3" json:"spread,omitempty"`
+	// The child's own id, a root id. If it is taken, the child's result is a failure of type "conflict". Empty: the promise's
+	// id, or that of a spread child.
+	Id string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	// When the child's task becomes pending; its timeout counts from then.
+	DelayMs int64 `protobuf:"varint,6,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// What becomes of the child when its parent ends first. A child that may outlive its parent (CANCEL, ABANDON) is spread.
+	ClosePolicy ClosePolicy `protobuf:"varint,7,opt,name=close_policy,json=closePolicy,proto3,enum=perdure.v1.ClosePolicy" json:"close_policy,omitempty"`
 	// How a failed attempt of the child is repeated; none: the first failure is final. How many attempts there are, is in
 	// the retry policy of its InvokeScheduled: "attempts=N" comes first.
 	Retry         *ChildRetry `protobuf:"bytes,20,opt,name=retry,proto3" json:"retry,omitempty"`
@@ -1571,6 +1638,27 @@ func (x *ChildOptions) GetSpread() bool {
 		return x.Spread
 	}
 	return false
+}
+
+func (x *ChildOptions) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ChildOptions) GetDelayMs() int64 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+func (x *ChildOptions) GetClosePolicy() ClosePolicy {
+	if x != nil {
+		return x.ClosePolicy
+	}
+	return ClosePolicy_CLOSE_POLICY_FOLLOW
 }
 
 func (x *ChildOptions) GetRetry() *ChildRetry {
@@ -1652,10 +1740,10 @@ func (x *ChildRetry) GetJitterPercent() uint32 {
 	return 0
 }
 
-// Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit. It
-// writes the InvokeCompleted of a start there too, and that of a signal when the target's partition has
-// answered: with an empty value, or a failure of type "target_not_found" or "target_finished". The promise
-// may be awaited.
+// Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit, and its
+// InvokeCompleted when the partition of the target has answered: with an empty value, or a failure of type
+// "target_not_found" or "target_finished" for a signal, "conflict" for a start of an id that is taken by something else.
+// The promise may be awaited.
 type Send struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	PromiseId string                 `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
@@ -1994,12 +2082,14 @@ func (x *SignalSend) GetPayload() []byte {
 }
 
 type StartSend struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Input         []byte                 `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
-	TimeoutMs     int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	Tags          map[string]string      `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Function  string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	Input     []byte                 `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	TimeoutMs int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Tags      map[string]string      `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// When the task of the execution becomes pending; its timeout counts from then.
+	DelayMs       int64 `protobuf:"varint,6,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2067,6 +2157,13 @@ func (x *StartSend) GetTags() map[string]string {
 		return x.Tags
 	}
 	return nil
+}
+
+func (x *StartSend) GetDelayMs() int64 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
 }
 
 type CommitReply struct {
@@ -2722,14 +2819,17 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0fcontinue_as_new\x18\n" +
 	" \x01(\v2\x19.perdure.v1.ContinueAsNewR\rcontinueAsNew\"%\n" +
 	"\rContinueAsNew\x12\x14\n" +
-	"\x05input\x18\x01 \x01(\fR\x05input\"\x83\x02\n" +
+	"\x05input\x18\x01 \x01(\fR\x05input\"\xea\x02\n" +
 	"\fChildOptions\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x126\n" +
 	"\x04tags\x18\x03 \x03(\v2\".perdure.v1.ChildOptions.TagsEntryR\x04tags\x12\x16\n" +
-	"\x06spread\x18\x04 \x01(\bR\x06spread\x12,\n" +
+	"\x06spread\x18\x04 \x01(\bR\x06spread\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x19\n" +
+	"\bdelay_ms\x18\x06 \x01(\x03R\adelayMs\x12:\n" +
+	"\fclose_policy\x18\a \x01(\x0e2\x17.perdure.v1.ClosePolicyR\vclosePolicy\x12,\n" +
 	"\x05retry\x18\x14 \x01(\v2\x16.perdure.v1.ChildRetryR\x05retry\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2765,14 +2865,15 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"SignalSend\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\apayload\x18\x03 \x01(\fR\apayload\"\xda\x01\n" +
+	"\apayload\x18\x03 \x01(\fR\apayload\"\xf5\x01\n" +
 	"\tStartSend\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x14\n" +
 	"\x05input\x18\x03 \x01(\fR\x05input\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\x03R\ttimeoutMs\x123\n" +
-	"\x04tags\x18\x05 \x03(\v2\x1f.perdure.v1.StartSend.TagsEntryR\x04tags\x1a7\n" +
+	"\x04tags\x18\x05 \x03(\v2\x1f.perdure.v1.StartSend.TagsEntryR\x04tags\x12\x19\n" +
+	"\bdelay_ms\x18\x06 \x01(\x03R\adelayMs\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdd\x01\n" +
@@ -2815,7 +2916,12 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bmetadata\x18\x04 \x03(\v2#.perdure.v1.CallError.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\xa3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*u\n" +
+	"\vClosePolicy\x12\x17\n" +
+	"\x13CLOSE_POLICY_FOLLOW\x10\x00\x12\x17\n" +
+	"\x13CLOSE_POLICY_CANCEL\x10\x01\x12\x1a\n" +
+	"\x16CLOSE_POLICY_TERMINATE\x10\x02\x12\x18\n" +
+	"\x14CLOSE_POLICY_ABANDON\x10\x03*\xa3\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TASK_STATE_PENDING\x10\x01\x12\x17\n" +
@@ -2839,126 +2945,128 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_tasks_proto_rawDescData
 }
 
-var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_perdure_v1_tasks_proto_goTypes = []any{
-	(TaskState)(0),            // 0: perdure.v1.TaskState
-	(*ListNodesRequest)(nil),  // 1: perdure.v1.ListNodesRequest
-	(*NodeList)(nil),          // 2: perdure.v1.NodeList
-	(*ClusterAddress)(nil),    // 3: perdure.v1.ClusterAddress
-	(*WorkRequest)(nil),       // 4: perdure.v1.WorkRequest
-	(*WorkResponse)(nil),      // 5: perdure.v1.WorkResponse
-	(*Hello)(nil),             // 6: perdure.v1.Hello
-	(*Welcome)(nil),           // 7: perdure.v1.Welcome
-	(*Credit)(nil),            // 8: perdure.v1.Credit
-	(*RevokeCredit)(nil),      // 9: perdure.v1.RevokeCredit
-	(*CreditReturned)(nil),    // 10: perdure.v1.CreditReturned
-	(*CreditWanted)(nil),      // 11: perdure.v1.CreditWanted
-	(*Task)(nil),              // 12: perdure.v1.Task
-	(*CleanupOf)(nil),         // 13: perdure.v1.CleanupOf
-	(*Commit)(nil),            // 14: perdure.v1.Commit
-	(*ContinueAsNew)(nil),     // 15: perdure.v1.ContinueAsNew
-	(*ChildOptions)(nil),      // 16: perdure.v1.ChildOptions
-	(*ChildRetry)(nil),        // 17: perdure.v1.ChildRetry
-	(*Send)(nil),              // 18: perdure.v1.Send
-	(*NewPromise)(nil),        // 19: perdure.v1.NewPromise
-	(*AwaitedPromise)(nil),    // 20: perdure.v1.AwaitedPromise
-	(*SignalSend)(nil),        // 21: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 22: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 23: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 24: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 25: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 26: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 27: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 28: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 29: perdure.v1.JournalPage
-	(*Drain)(nil),             // 30: perdure.v1.Drain
-	(*CallError)(nil),         // 31: perdure.v1.CallError
-	nil,                       // 32: perdure.v1.Task.TagsEntry
-	nil,                       // 33: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 34: perdure.v1.StartSend.TagsEntry
-	nil,                       // 35: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 36: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 37: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 38: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 39: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 40: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 41: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 42: perdure.v1.RequestID
-	(*Event)(nil),             // 43: perdure.v1.Event
-	(*EntityCall)(nil),        // 44: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 45: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 46: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 47: perdure.v1.EntityUnlock
-	(Reason)(0),               // 48: perdure.v1.Reason
+	(ClosePolicy)(0),          // 0: perdure.v1.ClosePolicy
+	(TaskState)(0),            // 1: perdure.v1.TaskState
+	(*ListNodesRequest)(nil),  // 2: perdure.v1.ListNodesRequest
+	(*NodeList)(nil),          // 3: perdure.v1.NodeList
+	(*ClusterAddress)(nil),    // 4: perdure.v1.ClusterAddress
+	(*WorkRequest)(nil),       // 5: perdure.v1.WorkRequest
+	(*WorkResponse)(nil),      // 6: perdure.v1.WorkResponse
+	(*Hello)(nil),             // 7: perdure.v1.Hello
+	(*Welcome)(nil),           // 8: perdure.v1.Welcome
+	(*Credit)(nil),            // 9: perdure.v1.Credit
+	(*RevokeCredit)(nil),      // 10: perdure.v1.RevokeCredit
+	(*CreditReturned)(nil),    // 11: perdure.v1.CreditReturned
+	(*CreditWanted)(nil),      // 12: perdure.v1.CreditWanted
+	(*Task)(nil),              // 13: perdure.v1.Task
+	(*CleanupOf)(nil),         // 14: perdure.v1.CleanupOf
+	(*Commit)(nil),            // 15: perdure.v1.Commit
+	(*ContinueAsNew)(nil),     // 16: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 17: perdure.v1.ChildOptions
+	(*ChildRetry)(nil),        // 18: perdure.v1.ChildRetry
+	(*Send)(nil),              // 19: perdure.v1.Send
+	(*NewPromise)(nil),        // 20: perdure.v1.NewPromise
+	(*AwaitedPromise)(nil),    // 21: perdure.v1.AwaitedPromise
+	(*SignalSend)(nil),        // 22: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 23: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 24: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 25: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 26: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 27: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 28: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 29: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 30: perdure.v1.JournalPage
+	(*Drain)(nil),             // 31: perdure.v1.Drain
+	(*CallError)(nil),         // 32: perdure.v1.CallError
+	nil,                       // 33: perdure.v1.Task.TagsEntry
+	nil,                       // 34: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 35: perdure.v1.StartSend.TagsEntry
+	nil,                       // 36: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 37: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 38: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 39: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 40: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 41: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 42: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 43: perdure.v1.RequestID
+	(*Event)(nil),             // 44: perdure.v1.Event
+	(*EntityCall)(nil),        // 45: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 46: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 47: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 48: perdure.v1.EntityUnlock
+	(Reason)(0),               // 49: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
-	3,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
-	6,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
-	8,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
-	14, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	24, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	26, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	28, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	36, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
-	9,  // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
-	7,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
-	12, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	23, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	25, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	27, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	29, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	31, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	30, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	37, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	10, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
-	11, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
-	2,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	38, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	38, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	38, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	39, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	40, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	32, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	41, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	13, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	42, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	38, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	43, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	16, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	18, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	15, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	33, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	17, // 36: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	21, // 37: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	22, // 38: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	44, // 39: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	45, // 40: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	46, // 41: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	47, // 42: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	19, // 43: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	20, // 44: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	34, // 45: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 46: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	39, // 47: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	40, // 48: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	38, // 49: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	38, // 50: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	38, // 51: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	38, // 52: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	38, // 53: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	40, // 54: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	48, // 55: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	35, // 56: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	4,  // 57: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	1,  // 58: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	5,  // 59: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	2,  // 60: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	59, // [59:61] is the sub-list for method output_type
-	57, // [57:59] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	4,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
+	7,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
+	9,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
+	15, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
+	25, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	27, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	29, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	37, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	10, // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
+	8,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
+	13, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
+	24, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	26, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	28, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	30, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	32, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	31, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	38, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	11, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
+	12, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
+	3,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
+	39, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	39, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	39, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	40, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	41, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	33, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	42, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	14, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	43, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	39, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	44, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	17, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	19, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	16, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	34, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	0,  // 36: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
+	18, // 37: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	22, // 38: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	23, // 39: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	45, // 40: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	46, // 41: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	47, // 42: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	48, // 43: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	20, // 44: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	21, // 45: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	35, // 46: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 47: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	40, // 48: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	41, // 49: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	39, // 50: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	39, // 51: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	39, // 52: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	39, // 53: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	39, // 54: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	41, // 55: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	49, // 56: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	36, // 57: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	5,  // 58: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 59: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	6,  // 60: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 61: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	60, // [60:62] is the sub-list for method output_type
+	58, // [58:60] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -3008,7 +3116,7 @@ func file_perdure_v1_tasks_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,

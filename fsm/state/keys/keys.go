@@ -85,14 +85,16 @@ const (
 	DeadlineEntity  DeadlineKind = 6 // an entity's first scheduled signal
 	DeadlineAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
 	DeadlineSweep   DeadlineKind = 8 // the next part of a former incarnation to delete
+
+	DeadlineChildren DeadlineKind = 9 // the next children that a cancel or an end of their parent reaches
 )
 
 // LastDeadline is the kind with the highest number.
-const LastDeadline = DeadlineSweep
+const LastDeadline = DeadlineChildren
 
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
 var DeadlineKinds = []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity,
-	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep}
+	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {

@@ -30,14 +30,14 @@ func TestTable(t *testing.T) {
 			t.Errorf("family %#x %q, must be %#x %q", byte(got[i].Family), got[i].Name, w.number, w.name)
 		}
 	}
-	if DeadlinePromise != 1 || DeadlineLease != 2 || DeadlineRetry != 3 || DeadlineGrace != 4 || DeadlineGraph != 5 || DeadlineEntity != 6 || DeadlineAnswer != 7 || DeadlineSweep != 8 {
+	if DeadlinePromise != 1 || DeadlineLease != 2 || DeadlineRetry != 3 || DeadlineGrace != 4 || DeadlineGraph != 5 || DeadlineEntity != 6 || DeadlineAnswer != 7 || DeadlineSweep != 8 || DeadlineChildren != 9 {
 		t.Error("the kinds of deadlines have other numbers")
 	}
 	if Open != 1 || Completed != 2 || Failed != 3 || Cancelled != 4 {
 		t.Error("the classes of the listing have other numbers")
 	}
 	// A tick settles promises before it gives tasks back (recovery protocol, sweep order).
-	if !slices.Equal(DeadlineKinds, []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity, DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep}) {
+	if !slices.Equal(DeadlineKinds, []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity, DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren}) {
 		t.Errorf("a tick's order is %v", DeadlineKinds)
 	}
 }

@@ -152,7 +152,7 @@ var machineBugs = []mutation.Bug{
 		Tests: "TestSignalToNobody",
 	},
 	{
-		File: "fsm/machine/signal_call.go", Rule: "send: the answer states the signal's outcome",
+		File: "fsm/machine/start_detached.go", Rule: "send: the answer states the signal's outcome",
 		From: `SignalDone{Outcome: wire.EncodeOutcome(result)}`, To: `SignalDone{Outcome: wire.EncodeOutcome(result[:0])}`, Tests: "TestSignalToNobody",
 	},
 	{
