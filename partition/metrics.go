@@ -5,12 +5,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"perdure/partition/group"
+	"perdure/partition/groupmetrics"
 )
 
 // metricSet holds the metrics of a node and of its groups. METRICS.md explains all of them.
 type metricSet struct {
-	groups  *group.MetricSet
+	groups  *groupmetrics.Set
 	disk    *diskMetrics
 	peers   *peerMetrics
 	logSync prometheus.Histogram
@@ -20,7 +20,7 @@ type metricSet struct {
 // commands the node holds, quarantined how many of a partition's former replicas.
 func newMetricSet(reg prometheus.Registerer, c Clock, pending func() int64, quarantined func(partition uint32) uint64) (*metricSet, error) {
 	s := &metricSet{disk: newDiskMetrics(), peers: newPeerMetrics()}
-	s.groups = group.NewMetricSet(c, s.disk.refusals, quarantined)
+	s.groups = groupmetrics.New(c, s.disk.refusals, quarantined)
 	s.logSync = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "perdure", Name: "log_sync_seconds",
 		Help:    "Time to write entries to the log that all partitions of the node share, and to sync them.",

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition/group"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
@@ -79,7 +79,7 @@ func TestMetricNames(t *testing.T) {
 	}
 	// Some gauges have no value before something has happened, and the callers' figures are package rpc's.
 	descs := make(chan *prometheus.Desc, 100)
-	for _, c := range group.NewMetricSet(SystemClock{}, nil, nil).Collectors() {
+	for _, c := range groupmetrics.New(SystemClock{}, nil, nil).Collectors() {
 		c.Describe(descs)
 	}
 	close(descs)

@@ -11,6 +11,7 @@ import (
 	"perdure/fsm"
 	"perdure/internal/clock"
 	"perdure/partition/disk"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/refusal"
 	"perdure/partition/repair"
 	"perdure/partition/watch"
@@ -25,7 +26,7 @@ type core struct {
 	clock      clock.Clock
 	env        Env
 	disk       *disk.Guard // nil in tests of parts
-	metrics    metrics
+	metrics    groupmetrics.Counters
 	dispatcher *workers.Dispatcher
 	watches    *watch.Set
 

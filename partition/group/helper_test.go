@@ -22,6 +22,7 @@ import (
 	"perdure/internal/testkit"
 	"perdure/partition/admission"
 	"perdure/partition/disk"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/grouptest"
 	"perdure/partition/identity"
 	"perdure/partition/raftlog"
@@ -67,7 +68,7 @@ type node struct {
 	shared   *Shared
 	dispatch *workers.Dispatcher
 	router   *router
-	metrics  *MetricSet
+	metrics  *groupmetrics.Set
 	raftlog  *raftlog.Store
 
 	guard   *disk.Guard
@@ -99,7 +100,7 @@ func open(t testing.TB, cfg config) (*node, error) {
 		return nil, err
 	}
 	n.cache = pebble.NewCache(4 << 20)
-	n.metrics = NewMetricSet(cfg.Clock, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
+	n.metrics = groupmetrics.New(cfg.Clock, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
 	if cfg.Registry != nil {
 		for _, c := range n.metrics.Collectors() {
 			if err := cfg.Registry.Register(c); err != nil {

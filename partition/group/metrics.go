@@ -2,10 +2,6 @@ package group
 
 import (
 	"io"
-	"maps"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,137 +10,23 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/wire"
-	"perdure/internal/clock"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/transport"
 )
 
-// metrics are one partition's counters and histograms, updated as things happen. gauges are read at each
-// scrape. METRICS.md explains all of them.
-type metrics struct {
-	Elections     prometheus.Counter
-	Lost          prometheus.Counter
-	Commands      prometheus.Counter
-	Entries       prometheus.Counter
-	Sheds         prometheus.Counter
-	Joined        prometheus.Counter
-	GivenUp       prometheus.Counter
-	Ticks         prometheus.Counter
-	Shipped       prometheus.Counter
-	Releases      prometheus.Counter
-	Problems      prometheus.Counter
-	Expired       prometheus.Counter
-	Long          prometheus.Counter
-	Sent          prometheus.Counter
-	Received      prometheus.Counter
-	CommitSeconds prometheus.Observer
-	// DiskRefusals is the node's.
-	DiskRefusals prometheus.Counter
-
-	scraper *scraper
-}
-
-// MetricSet makes the metrics of all groups of a node.
-type MetricSet struct {
-	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
-	releases, problems, expired, long, sent, received         *prometheus.CounterVec
-	joined, givenUp                                           *prometheus.CounterVec
-	commit                                                    *prometheus.HistogramVec
-	diskRefusals                                              prometheus.Counter
-	scraper                                                   *scraper
-	collectors                                                []prometheus.Collector
-}
-
-// NewMetricSet makes the metrics of a node's groups, which Collectors returns. refusals counts the commands that a
-// group refuses for want of disk space; quarantined returns how many bytes of a partition's former replicas the node
-// keeps.
-func NewMetricSet(c clock.Clock, refusals prometheus.Counter, quarantined func(partition uint32) uint64) *MetricSet {
-	s := &MetricSet{scraper: newScraper(c, quarantined), diskRefusals: refusals}
-	s.collectors = []prometheus.Collector{s.scraper}
-	for _, c := range []struct {
-		into       **prometheus.CounterVec
-		name, help string
-	}{
-		{&s.elections, "elections_won_total", "Times this node became the partition's leader."},
-		{&s.lost, "leadership_lost_total", "Times this node ceased to be the partition's leader."},
-		{&s.commands, "commands_total", "Commands applied for callers of this node."},
-		{&s.entries, "entries_total", "Log entries that carried them."},
-		{&s.sheds, "sheds_total", "Commands refused because too many, or too many bytes of them, were waiting."},
-		{&s.joined, "joined_total", "Calls that waited for the same request of an earlier call."},
-		{&s.givenUp, "given_up_total", "Commands whose callers left before they were proposed."},
-		{&s.ticks, "ticks_total", "Ticks proposed because a deadline had passed."},
-		{&s.shipped, "messages_shipped_total", "Messages delivered to other partitions."},
-		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
-		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
-		{&s.expired, "lease_expiries_total", "Tasks taken from workers that were silent until the lease ended."},
-		{&s.long, "long_journals_total", "Executions whose journals have reached 50,000 events."},
-		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
-		{&s.received, "snapshots_received_total", "States received whole and installed."},
-	} {
-		*c.into = prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "perdure", Subsystem: "partition", Name: c.name, Help: c.help}, []string{"partition"})
-		s.collectors = append(s.collectors, *c.into)
-	}
-	s.commit = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
-		Help:    "Time from handing an entry to the log until it was applied.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
-	}, []string{"partition"})
-	s.collectors = append(s.collectors, s.commit)
-	return s
-}
-
-// Collectors returns the metrics, to be registered once.
-func (s *MetricSet) Collectors() []prometheus.Collector { return s.collectors }
-
-func (s *MetricSet) of(partition uint32) metrics {
-	p := label(partition)
-	return metrics{
-		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
-		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
-		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
-		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Long: s.long.WithLabelValues(p),
-		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
-		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals, scraper: s.scraper,
-	}
-}
-
-// directory is the label of the directory's group, which has some of a partition's metrics.
-const directory = "directory"
-
-// DirectoryElected counts that this node began, or ceased, to lead the directory.
-func (s *MetricSet) DirectoryElected(leads bool) {
-	of := s.lost
-	if leads {
-		of = s.elections
-	}
-	of.WithLabelValues(directory).Inc()
-}
-
-// FollowDirectory reads the gauges of the directory's group from now on.
-func (s *MetricSet) FollowDirectory(g *raft.Raft) {
-	s.scraper.add(scraped{label: directory, raft: g})
-}
-
-func label(partition uint32) string { return strconv.FormatUint(uint64(partition), 10) }
-
-// applied counts what a command has done for its caller.
-func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
-	m.Commands.Inc()
+// countApplied counts what a command has done for its caller.
+func (c *core) countApplied(cmd *commandv1.Command, reply *commandv1.Reply) {
+	c.metrics.Commands.Inc()
 	if rel := cmd.GetRelease(); rel != nil && wire.ReplyError(reply) == nil {
-		m.Releases.Inc()
+		c.metrics.Releases.Inc()
 		if rel.Problem != "" {
-			m.Problems.Inc()
+			c.metrics.Problems.Inc()
 		}
 	}
 }
 
-// counting has a transport count the snapshots that followers have taken, and call transfer around each of them.
-func (m *metrics) counting(t *transport.RaftTransport, transfer func() (end func())) raft.Transport {
-	return &countingTransport{t, m.Sent, transfer}
-}
-
-// countingTransport embeds a RaftTransport, since Raft asks for more than raft.Transport.
+// countingTransport counts the snapshots that followers have taken, and calls transfer around each of them. It embeds a
+// RaftTransport, since Raft asks for more than raft.Transport.
 type countingTransport struct {
 	*transport.RaftTransport
 	sent     prometheus.Counter
@@ -166,178 +48,34 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 	return err
 }
 
-// scraper reads the groups' gauges at each scrape. No gauge waits for Raft, and none touches a disk unless
-// former replicas are quarantined there.
-type scraper struct {
-	descs       []*prometheus.Desc
-	clock       clock.Clock
-	quarantined func(partition uint32) uint64
+// figures is what the gauges read of a replica.
+type figures struct{ *Replica }
 
-	mu     sync.Mutex
-	groups map[string]scraped // by label
-}
+var _ groupmetrics.Replica = figures{}
 
-// scraped is a replica and since when it runs. The directory's is a group without a replica.
-type scraped struct {
-	*Replica
-	label       string
-	raft        *raft.Raft // nil for a replica that halted before its group was joined
-	by          clock.Clock
-	since       time.Time
-	quarantined func(partition uint32) uint64
-}
+func (f figures) QueueDepth() int     { return f.pending.len() }
+func (f figures) PendingBytes() int64 { return f.pending.admission.HeldBy(f.id) }
+func (f figures) WaitingQueues() int  { return f.dispatcher.Waiting(f.id) }
 
-// gauges are a replica's figures; ok is false for one that it does not have.
-var gauges = []struct {
-	name, help string
-	read       func(r scraped) (v float64, ok bool)
-	group      bool // the directory's group has it, too
-}{
-	{"leader", "1 while this node leads the partition and serves it.", func(r scraped) (float64, bool) {
-		if r.Replica == nil {
-			return oneIf(r.raft.State() == raft.Leader), true
-		}
-		return oneIf(r.Serving()), true
-	}, true},
-	{"kept_bytes", "Bytes of quarantined former replicas on this node's disk.", func(r scraped) (float64, bool) {
-		return float64(r.quarantined(r.id)), true
-	}, false},
-	{"audit_completed_timestamp_seconds", "When the last audit of this replica in the background ended, in Unix time.", audited(func(a *perdurev1.ReplicaAudit) float64 {
-		return float64(a.EndedMs) / 1000
-	}), false},
-	{"audit_duration_seconds", "How long that audit took, its pauses included.", audited(func(a *perdurev1.ReplicaAudit) float64 {
-		return float64(a.TookMs) / 1000
-	}), false},
-	{"audit_keys", "How many keys of the state it checked.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Keys) }), false},
-	{"audit_problems", "How many broken rules it found.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Found) }), false},
-	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
-		return oneIf(r.Halted() != nil), true
-	}, false},
-	{"queue_depth", "Commands that wait for the log.", func(r scraped) (float64, bool) {
-		return float64(r.pending.len()), true
-	}, false},
-	{"pending_bytes", "Bytes of commands that wait for the log or are in flight.", func(r scraped) (float64, bool) {
-		return float64(r.pending.admission.HeldBy(r.id)), true
-	}, false},
-	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm), true},
-	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex), true},
-	{"commit_index", "The last entry that this replica knows to be committed.", number((*raft.Raft).CommitIndex), true},
-	{"applied_index", "The last entry that Raft has handed to the state machine.", number((*raft.Raft).AppliedIndex), true},
-	{"state_index", "The last command entry in this replica's state.", func(r scraped) (float64, bool) {
-		if r.store == nil {
-			return 0, false
-		}
-		return float64(r.store.Present().Index), true
-	}, false},
-	{"replica_lag_entries", "Entries in this replica's log that are not applied yet.", number(func(x *raft.Raft) uint64 {
-		applied := x.AppliedIndex() // before the other, which is never behind it
-		return max(x.LastIndex(), applied) - applied
-	}), true},
-	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact, true},
-	{"waiting_queues", "Queues that may hold unassigned tasks, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
-		return float64(r.dispatcher.Waiting(r.id)), true
-	}, false},
-	{"stuck_executions", "Open executions that wait for code that fits their journals.", func(r scraped) (float64, bool) {
-		if r.store == nil {
-			return 0, false
-		}
-		return float64(r.store.Stuck()), true
-	}, false},
-	{"deadline_lag_seconds", "How late the earliest expired deadline is, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
-		if l := r.serving(); l != nil {
-			return l.timer.lag().Seconds(), true
-		}
-		return 0, true
-	}, false},
-	{"ship_stalled_seconds", "Time without progress while messages wait for another partition, the longest, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
-		if l := r.serving(); l != nil {
-			return l.ship.stalled().Seconds(), true
-		}
-		return 0, true
-	}, false},
-}
-
-// audited is a figure of the last audit; a replica that was not audited yet has none.
-func audited(of func(*perdurev1.ReplicaAudit) float64) func(scraped) (float64, bool) {
-	return func(r scraped) (float64, bool) {
-		if a := r.audited.Load(); a != nil {
-			return of(a), true
-		}
+func (f figures) StateIndex() (uint64, bool) {
+	if f.store == nil {
 		return 0, false
 	}
+	return f.store.Present().Index, true
 }
 
-func oneIf(is bool) float64 {
-	if is {
-		return 1
+func (f figures) DeadlineLag() time.Duration {
+	if l := f.serving(); l != nil {
+		return l.timer.lag()
 	}
 	return 0
 }
 
-// number is a figure of Raft's; a replica that halted before its group was joined has none.
-func number(of func(*raft.Raft) uint64) func(scraped) (float64, bool) {
-	return func(r scraped) (float64, bool) {
-		if r.raft == nil {
-			return 0, false
-		}
-		return float64(of(r.raft)), true
+func (f figures) ShipStalled() time.Duration {
+	if l := f.serving(); l != nil {
+		return l.ship.stalled()
 	}
+	return 0
 }
 
-func (r scraped) leaderContact() (float64, bool) {
-	if r.raft == nil {
-		return 0, false
-	}
-	if r.raft.State() == raft.Leader {
-		return 0, true
-	}
-	if last := r.raft.LastContact(); !last.IsZero() {
-		return clock.Since(last).Seconds(), true
-	}
-	return r.by.Now().Sub(r.since).Seconds(), true
-}
-
-func newScraper(c clock.Clock, quarantined func(uint32) uint64) *scraper {
-	s := &scraper{clock: c, quarantined: quarantined, groups: map[string]scraped{}}
-	for _, g := range gauges {
-		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName("perdure", "partition", g.name), g.help, []string{"partition"}, nil))
-	}
-	return s
-}
-
-// follow reads a replica's gauges from now on, instead of an earlier replica of the partition. The fields
-// that the gauges read must not be replaced afterwards.
-func (s *scraper) follow(r *Replica) {
-	s.add(scraped{Replica: r, label: label(r.id), raft: r.raft})
-}
-
-func (s *scraper) add(g scraped) {
-	g.by, g.since, g.quarantined = s.clock, s.clock.Now(), s.quarantined
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.groups[g.label] = g
-}
-
-// Describe implements prometheus.Collector.
-func (s *scraper) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range s.descs {
-		out <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (s *scraper) Collect(out chan<- prometheus.Metric) {
-	s.mu.Lock()
-	groups := slices.Collect(maps.Values(s.groups))
-	s.mu.Unlock()
-	for _, r := range groups {
-		for i, g := range gauges {
-			if r.Replica == nil && !g.group {
-				continue
-			}
-			if v, ok := g.read(r); ok {
-				out <- prometheus.MustNewConstMetric(s.descs[i], prometheus.GaugeValue, v, r.label)
-			}
-		}
-	}
-}
+func (f figures) LastAudit() *perdurev1.ReplicaAudit { return f.audited.Load() }

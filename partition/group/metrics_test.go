@@ -13,6 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/clock"
 	"perdure/partition/admission"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
@@ -113,7 +114,7 @@ func TestShipMetrics(t *testing.T) {
 // A replica that halted before it could join its group has no figures of Raft's, and hides no others'.
 func TestMetricsWithoutGroup(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	set := NewMetricSet(clock.System{}, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
+	set := groupmetrics.New(clock.System{}, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
 	for _, c := range set.Collectors() {
 		if err := reg.Register(c); err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 	}
 	r := unopened()
 	r.Halt(errors.New("planted"))
-	set.scraper.follow(r)
+	set.Follow(figures{r}, nil)
 	have := scrape(t, reg)
 	for _, name := range []string{"term{3}", "last_index{3}", "state_index{3}", "leader_contact_seconds{3}"} {
 		if v, there := have[name]; there {
@@ -137,7 +138,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 	// Rebuilt, it is another one.
-	set.scraper.follow(unopened())
+	set.Follow(figures{unopened()}, nil)
 	if have := scrape(t, reg); have["halted{3}"] != 0 {
 		t.Errorf("%v", have)
 	}

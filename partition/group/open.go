@@ -96,7 +96,7 @@ func (r *Replica) Join(bootstrap bool) error {
 		},
 	})
 	r.acks, r.server = r.transport.Acks(), cfg.LocalID
-	carrier := r.metrics.counting(r.transport, func() func() { return r.trailing.transfer(r.clock.Now) })
+	carrier := &countingTransport{r.transport, r.metrics.Sent, func() func() { return r.trailing.transfer(r.clock.Now) }}
 	if bootstrap {
 		if err := raft.BootstrapCluster(cfg, logs, r.terms, r.snapshots, carrier, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},

@@ -290,7 +290,7 @@ func (r *proposer) resolve(f *flight) {
 		r.metrics.Entries.Inc()
 		r.perform(&res.Effects, f.reserved)
 		for i, p := range f.proposals {
-			r.metrics.applied(p.cmd, res.Replies[i])
+			r.countApplied(p.cmd, res.Replies[i])
 			r.pending.answer(p, res.Replies[i], nil)
 		}
 	case error:

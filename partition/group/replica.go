@@ -19,6 +19,7 @@ import (
 	"perdure/internal/clock"
 	"perdure/partition/admission"
 	"perdure/partition/disk"
+	"perdure/partition/groupmetrics"
 	"perdure/partition/identity"
 	"perdure/partition/raftgroup"
 	"perdure/partition/raftlog"
@@ -94,7 +95,7 @@ type Options struct {
 	Disk      *disk.Guard // nil in tests of parts
 	Contents  *repair.Contents
 	Shared    *Shared
-	Metrics   *MetricSet
+	Metrics   *groupmetrics.Set
 	Libraries *raftlogger.Logger
 	Log       *slog.Logger
 	Clock     clock.Clock
@@ -138,7 +139,7 @@ type Replica struct {
 // New makes a replica whose stores are not opened yet.
 func New(o Options) *Replica {
 	r := &Replica{core: core{
-		opts: o, id: o.ID, log: o.Log, clock: o.Clock, env: o.Env, disk: o.Disk, metrics: o.Metrics.of(o.ID),
+		opts: o, id: o.ID, log: o.Log, clock: o.Clock, env: o.Env, disk: o.Disk, metrics: o.Metrics.Of(o.ID),
 		dispatcher: o.Shared.Dispatcher, watches: &o.Shared.Watches,
 		tracker: tracker{address: o.Address, changed: o.Env.Changed},
 	}}
@@ -210,7 +211,7 @@ func (r *Replica) await(open func() error) error {
 // Run starts the replica's loops, which end with Close. Join comes before it, unless the replica has halted. The
 // metrics show this replica from now on, instead of an earlier one of the partition.
 func (r *Replica) Run() {
-	r.metrics.scraper.follow(r)
+	r.opts.Metrics.Follow(figures{r}, r.raft)
 	if r.raft == nil {
 		close(r.ledDone)
 		close(r.resolved)
