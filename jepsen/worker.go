@@ -139,11 +139,14 @@ func (c *Cluster) Calls() ([]Call, error) {
 // BeWorker works until a signal stops the process, if the process was started as a worker, and returns its
 // exit code. Otherwise it returns at once, and is is false.
 func BeWorker() (code int, is bool) {
-	how := os.Getenv(workerEnv)
+	be, how := beWorker, os.Getenv(workerEnv)
+	if how == "" {
+		be, how = beWorked, os.Getenv(workedEnv)
+	}
 	if how == "" {
 		return 0, false
 	}
-	if err := beWorker(strings.Fields(how)); err != nil {
+	if err := be(strings.Fields(how)); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		return 1, true
 	}

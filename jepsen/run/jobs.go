@@ -210,6 +210,21 @@ func payloadJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	}
 }
 
+func journalsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.WorkedOptions{Out: out}
+	names := set.String("journal", strings.Join(jepsen.WorkedJournals, ","), "which journals")
+	kills := set.String("kill", "none,worker,leader", "what is killed after each entry: none, worker, leader")
+	set.IntVar(&o.Every, "every", 1, "make every so manieth journal")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Seed, o.Journals, o.Kills = co.opts.Seed, strings.Split(*names, ","), strings.Split(*kills, ",")
+		r, err := jepsen.Worked(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
 func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.ScaleOptions{Out: out}
 	set.StringVar(&o.Case, "case", "", "signals, steps, children, timers or joinset")

@@ -39,6 +39,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   upgrade      --newer BINARY --server BINARY   the previous version to this one and back, node by node, under load
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
+  journals     --kill none,worker,leader  the worked journals of the specification, entry by entry
   scale        --case signals|steps|children|timers|joinset  tens of thousands of one thing: rates, memory, nothing lost
   callers      --unfinished 1000 --idle 10000   callers that hold requests and connections; --token asks for tokens
   faults                                        lists the faults
@@ -124,6 +125,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = recoverJob(set, &co, stdout)
 	case "payload":
 		do = payloadJob(set, &co, stdout)
+	case "journals":
+		do = journalsJob(set, &co, stdout)
 	case "scale":
 		do = scaleJob(set, &co, stdout)
 	case "callers":
