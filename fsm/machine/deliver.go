@@ -39,7 +39,7 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 		ch.Last = msg.Seq
 	}
 	t.put(key, ch.Encode())
-	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked)}}}, nil
 }
 
 // receive applies one message. It answers or drops a message that can no longer take effect and never refuses

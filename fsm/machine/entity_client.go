@@ -13,9 +13,47 @@ import (
 	"perdure/recovery"
 )
 
-// maxEntityQueue bounds what waits at an entity when a client adds to it. What functions and entities send has been
-// admitted before and is never refused.
+// maxEntityQueue bounds what waits at an entity when a client adds to it, or a function outside its critical section
+// signals it. A message that was sent is never refused, so a backlog may exceed the bound by what is under way.
 const maxEntityQueue = 10_000
+
+// fullRetryMS is after what time a refused signal should come again.
+const fullRetryMS = 500
+
+// backlog counts what waits at an entity.
+func (o *entityObject) backlog() int { return len(o.Queue) + len(o.Lane) + len(o.Delayed) }
+
+// errFull refuses an operation for an entity whose backlog is full.
+func errFull(ns, entityID string, waiting int) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d operations wait at entity %q, the bound is %d", waiting, entityID, maxEntityQueue).
+		With("namespace", ns).With("id", entityID).WithRetryAfterMS(fullRetryMS)
+}
+
+// fullEntities returns the entities with full backlogs among those asked for and those that messages have come for.
+func (t *txn) fullEntities(asked []*commandv1.EntityRef) (full []*commandv1.EntityRef) {
+	coming := map[state.Ref]int{}
+	var order []state.Ref
+	note := func(ref state.Ref, n int) {
+		if _, known := coming[ref]; !known {
+			order = append(order, ref)
+		}
+		coming[ref] += n
+	}
+	for _, a := range asked {
+		note(state.Ref{Namespace: a.Namespace, ID: a.Id}, 0)
+	}
+	for _, p := range t.posted {
+		if to := p.m.To(); to.Kind == entity.PartyEntity {
+			note(state.Ref{Namespace: p.ns, ID: to.ID}, 1)
+		}
+	}
+	for _, ref := range order {
+		if o, ok := t.entity(ref.Namespace, entity.ID(ref.ID), false); ok && o.backlog()+coming[ref] >= maxEntityQueue {
+			full = append(full, &commandv1.EntityRef{Namespace: ref.Namespace, Id: ref.ID})
+		}
+	}
+	return full
+}
 
 // applySignalEntity queues a client's signal to an entity.
 func applySignalEntity(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
@@ -78,9 +116,8 @@ func (t *txn) admitEntity(ns, entityID, operation string) *api.Error {
 		return api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN, "no worker has ever registered an entity %q in namespace %q", queue[1:], ns).
 			With("namespace", ns).With("id", entityID).With("function", queue)
 	}
-	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && len(o.Queue)+len(o.Lane)+len(o.Delayed) >= maxEntityQueue {
-		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d operations wait at entity %q, the bound is %d",
-			len(o.Queue)+len(o.Lane)+len(o.Delayed), entityID, maxEntityQueue).With("namespace", ns).With("id", entityID)
+	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog() >= maxEntityQueue {
+		return errFull(ns, entityID, o.backlog())
 	}
 	return nil
 }

@@ -96,6 +96,9 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 		if err := id.ValidateEntity(w.EntitySignal.Id); err != nil {
 			return badID(ex.ns, err)
 		}
+		if err := t.signalAdmitted(ex.ns, h, w.EntitySignal.Id); err != nil {
+			return err
+		}
 		var m entity.Signal
 		m, err = h.Signal(entity.ID(w.EntitySignal.Id), string(e.Promise), w.EntitySignal.Operation, w.EntitySignal.Input, t.dueAt(w.EntitySignal.DelayMs))
 		out = []entity.Message{m}
@@ -132,6 +135,19 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 	t.level = max(t.level, state.LevelFunctions)
 	t.putHolder(ex)
 	t.post(ex.ns, out...)
+	return nil
+}
+
+// signalAdmitted refuses a function's signal to an entity of this partition whose backlog is full; the function's commit
+// comes again. The leader holds back those to other partitions. A critical section's signals always pass: what its
+// locks hold up may be what the backlog waits for.
+func (t *txn) signalAdmitted(ns string, h *entity.Holder, entityID string) error {
+	if h.Phase == entity.Inside || state.PartitionOf(ns, entityID, t.m.cfg.Partitions) != t.m.cfg.Partition {
+		return nil
+	}
+	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog() >= maxEntityQueue {
+		return errFull(ns, entityID, o.backlog())
+	}
 	return nil
 }
 

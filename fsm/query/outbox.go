@@ -54,6 +54,11 @@ func Delivered(r state.Reader, source uint32) (epoch, through uint64, err error)
 	return c.Epoch, c.Last, err
 }
 
+// Sent reads up to where messages for a destination are numbered: the channel's epoch, and the number of the last one.
+func Sent(r state.Reader, destination uint32) (state.Channel, error) {
+	return state.ReadChannel(r, keys.Number(keys.Channel, destination))
+}
+
 // Destinations lists the partitions for which a state's outbox holds messages.
 func Destinations(r state.Reader, partitions uint32) ([]uint32, error) {
 	var out []uint32

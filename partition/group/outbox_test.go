@@ -28,6 +28,7 @@ type far struct {
 
 type farAnswer struct {
 	through uint64
+	full    []string // entities with full backlogs
 	err     error
 }
 
@@ -42,7 +43,11 @@ func replaceFar(t *testing.T, r *Replica) *far {
 		}
 		select {
 		case a := <-f.answers:
-			return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: a.through}}}, a.err
+			reply := &commandv1.DeliverReply{Through: a.through}
+			for _, one := range a.full {
+				reply.Full = append(reply.Full, &commandv1.EntityRef{Namespace: ns, Id: one})
+			}
+			return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: reply}}, a.err
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

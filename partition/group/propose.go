@@ -157,6 +157,9 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 	if lead.leasesWait.Load() {
 		return nil, refusal.TryLater(r.id, "its leader began on a full disk and extends the leases first")
 	}
+	if held := lead.ship.holdBack(cmd); held != nil {
+		return nil, held
+	}
 	reserved, over := r.pending.admission.Reserve(r.id, cmd)
 	if over != nil {
 		r.metrics.Sheds.Inc()

@@ -31,6 +31,8 @@ type shipper struct {
 	// trim runs.
 	acked    map[uint32]state.Channel
 	trimming map[uint32]bool
+	// full are the entities of each destination whose backlogs are full; a destination with none has no map.
+	full map[uint32]map[state.Ref]bool
 	// since is when messages for a destination began to wait, or when some were last delivered.
 	since map[uint32]time.Time
 }
@@ -70,7 +72,7 @@ func (s *shipment) arrived() {
 
 func newShipper(l *leadership) *shipper {
 	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{},
-		acked: map[uint32]state.Channel{}, trimming: map[uint32]bool{}, since: map[uint32]time.Time{}}
+		acked: map[uint32]state.Channel{}, trimming: map[uint32]bool{}, full: map[uint32]map[state.Ref]bool{}, since: map[uint32]time.Time{}}
 }
 
 // wake signals that the outbox has messages for these partitions. It does not block.
@@ -210,6 +212,7 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (more bool, err e
 	size.arrived()
 	r.metrics.Shipped.Add(float64(len(msgs)))
 	s.progress(destination, false)
+	s.noteFull(destination, reply.GetDeliver().GetFull())
 	s.acknowledged(destination, state.Channel{Epoch: epoch, Last: reply.GetDeliver().GetThrough()})
 	return true, nil
 }

@@ -927,10 +927,12 @@ func (*Assign) Descriptor() ([]byte, []int) {
 // Deliver applies messages of another partition's outbox, in order. It skips messages up to the last number
 // that the channel's inbox has recorded.
 type Deliver struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Messages      []*Message             `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Source   uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Epoch    uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Messages []*Message             `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Entities of the destination of which the source asks whether their backlog is full.
+	Asked         []*EntityRef `protobuf:"bytes,4,rep,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +988,65 @@ func (x *Deliver) GetMessages() []*Message {
 	return nil
 }
 
+func (x *Deliver) GetAsked() []*EntityRef {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+type EntityRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntityRef) Reset() {
+	*x = EntityRef{}
+	mi := &file_command_v1_command_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntityRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntityRef) ProtoMessage() {}
+
+func (x *EntityRef) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntityRef.ProtoReflect.Descriptor instead.
+func (*EntityRef) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *EntityRef) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *EntityRef) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 // Trim deletes outbox messages that the destination has acknowledged.
 type Trim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -998,7 +1059,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1071,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1084,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -1079,7 +1140,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1152,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1165,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -1371,7 +1432,7 @@ type EndChild struct {
 
 func (x *EndChild) Reset() {
 	*x = EndChild{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1444,7 @@ func (x *EndChild) String() string {
 func (*EndChild) ProtoMessage() {}
 
 func (x *EndChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1457,7 @@ func (x *EndChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
 func (*EndChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EndChild) GetPromiseId() string {
@@ -1439,7 +1500,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1512,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1525,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -1484,7 +1545,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1557,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1570,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -1529,7 +1590,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1602,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1615,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1577,7 +1638,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1650,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1663,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1632,7 +1693,7 @@ type StartCall struct {
 
 func (x *StartCall) Reset() {
 	*x = StartCall{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1705,7 @@ func (x *StartCall) String() string {
 func (*StartCall) ProtoMessage() {}
 
 func (x *StartCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1718,7 @@ func (x *StartCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
 func (*StartCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartCall) GetStart() *v1.StartSend {
@@ -1686,7 +1747,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1759,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1772,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1744,7 +1805,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1817,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1830,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1858,7 +1919,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1931,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1944,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1902,7 +1963,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +1975,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +1988,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -1941,7 +2002,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2014,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2027,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -2018,7 +2079,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2091,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2104,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2417,7 +2478,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2490,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2503,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2476,7 +2537,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2549,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2562,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2523,7 +2584,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2535,7 +2596,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2548,7 +2609,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2575,7 +2636,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2648,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2661,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2626,7 +2687,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2699,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2712,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2671,7 +2732,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2744,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2757,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -2707,15 +2768,17 @@ func (x *RegisterFunctionsReply) GetMore() bool {
 }
 
 type DeliverReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Through       uint64                 `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Through uint64                 `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	// The entities with full backlogs among those that were asked for or got messages.
+	Full          []*EntityRef `protobuf:"bytes,2,rep,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2790,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2803,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2748,6 +2811,13 @@ func (x *DeliverReply) GetThrough() uint64 {
 		return x.Through
 	}
 	return 0
+}
+
+func (x *DeliverReply) GetFull() []*EntityRef {
+	if x != nil {
+		return x.Full
+	}
+	return nil
 }
 
 type TrimReply struct {
@@ -2758,7 +2828,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2840,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2853,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 type AssignReply struct {
@@ -2794,7 +2864,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2876,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2889,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2834,7 +2904,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2916,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2929,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2893,7 +2963,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +2975,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +2988,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Detail) GetKey() string {
@@ -2963,7 +3033,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3045,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3058,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Query) GetNamespace() string {
@@ -3237,7 +3307,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3319,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3332,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 type TaskQuery struct {
@@ -3275,7 +3345,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3357,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3370,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -3326,7 +3396,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3408,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3421,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3373,7 +3443,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3455,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3468,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -3448,7 +3518,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3530,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3543,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -3721,7 +3791,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3803,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3816,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -3766,7 +3836,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3848,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3861,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3865,11 +3935,15 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x01 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\"\b\n" +
-	"\x06Assign\"p\n" +
+	"\x06Assign\"\xa5\x01\n" +
 	"\aDeliver\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x127\n" +
-	"\bmessages\x18\x03 \x03(\v2\x1b.perdure.command.v1.MessageR\bmessages\"X\n" +
+	"\bmessages\x18\x03 \x03(\v2\x1b.perdure.command.v1.MessageR\bmessages\x123\n" +
+	"\x05asked\x18\x04 \x03(\v2\x1d.perdure.command.v1.EntityRefR\x05asked\"9\n" +
+	"\tEntityRef\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"X\n" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
@@ -3995,9 +4069,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tTickReply\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\rR\x04done\",\n" +
 	"\x16RegisterFunctionsReply\x12\x12\n" +
-	"\x04more\x18\x01 \x01(\bR\x04more\"(\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"[\n" +
 	"\fDeliverReply\x12\x18\n" +
-	"\athrough\x18\x01 \x01(\x04R\athrough\"\v\n" +
+	"\athrough\x18\x01 \x01(\x04R\athrough\x121\n" +
+	"\x04full\x18\x02 \x03(\v2\x1d.perdure.command.v1.EntityRefR\x04full\"\v\n" +
 	"\tTrimReply\"\r\n" +
 	"\vAssignReply\"\x83\x01\n" +
 	"\x05Error\x12*\n" +
@@ -4072,7 +4147,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
@@ -4084,207 +4159,210 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*RegisterFunctions)(nil),       // 7: perdure.command.v1.RegisterFunctions
 	(*Assign)(nil),                  // 8: perdure.command.v1.Assign
 	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
-	(*Trim)(nil),                    // 10: perdure.command.v1.Trim
-	(*Message)(nil),                 // 11: perdure.command.v1.Message
-	(*EndChild)(nil),                // 12: perdure.command.v1.EndChild
-	(*AwaitPromise)(nil),            // 13: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),             // 14: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),           // 15: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 16: perdure.command.v1.SignalCall
-	(*StartCall)(nil),               // 17: perdure.command.v1.StartCall
-	(*SignalDone)(nil),              // 18: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 19: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 20: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),            // 21: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),           // 22: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                   // 23: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 24: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 25: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 26: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 27: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 28: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 29: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 30: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 31: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 32: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 33: perdure.command.v1.Error
-	(*Detail)(nil),                  // 34: perdure.command.v1.Detail
-	(*Query)(nil),                   // 35: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 36: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 37: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 38: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 39: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 40: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 41: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 42: perdure.command.v1.FunctionsReply
-	nil,                             // 43: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 44: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 45: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 46: perdure.v1.Commit
-	(*v1.Release)(nil),              // 47: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 48: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 49: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 50: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 51: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 52: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 53: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 54: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 55: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 56: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 57: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 58: perdure.v1.RestartRequest
-	(*v1.TaskToken)(nil),            // 59: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 60: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 61: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 62: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 63: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 64: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 65: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 66: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 67: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 68: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 69: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 70: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 71: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 72: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 73: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 74: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 75: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 76: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 77: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 78: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 79: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 80: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 81: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 82: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 83: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 84: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 85: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 86: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 87: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 88: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 89: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 90: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 91: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 92: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 93: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 94: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 95: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 96: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 97: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 98: perdure.v1.ListEntitiesResponse
+	(*EntityRef)(nil),               // 10: perdure.command.v1.EntityRef
+	(*Trim)(nil),                    // 11: perdure.command.v1.Trim
+	(*Message)(nil),                 // 12: perdure.command.v1.Message
+	(*EndChild)(nil),                // 13: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),            // 14: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),             // 15: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),           // 16: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 17: perdure.command.v1.SignalCall
+	(*StartCall)(nil),               // 18: perdure.command.v1.StartCall
+	(*SignalDone)(nil),              // 19: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 20: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 21: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),            // 22: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),           // 23: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                   // 24: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 25: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 26: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 27: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 28: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 29: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 30: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 31: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 32: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 33: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 34: perdure.command.v1.Error
+	(*Detail)(nil),                  // 35: perdure.command.v1.Detail
+	(*Query)(nil),                   // 36: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 37: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 38: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 39: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 40: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 41: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 42: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 43: perdure.command.v1.FunctionsReply
+	nil,                             // 44: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 45: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 46: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 47: perdure.v1.Commit
+	(*v1.Release)(nil),              // 48: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 49: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 50: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 51: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 52: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 53: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 54: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 55: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 56: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 57: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 58: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 59: perdure.v1.RestartRequest
+	(*v1.TaskToken)(nil),            // 60: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 61: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 62: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 63: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 64: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 65: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 66: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 67: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 68: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 69: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 70: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 71: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 72: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 73: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 74: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 75: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 76: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 77: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 78: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 79: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 80: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 81: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 82: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 83: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 84: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 85: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 86: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 87: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 88: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 89: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 90: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 91: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 92: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 93: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 94: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 95: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 96: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 97: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 98: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 99: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	44,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	45,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	46,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	47,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	45,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	46,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	47,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	48,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	48,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	49,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	50,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	51,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	52,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	49,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	50,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	51,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	52,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	53,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,   // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,   // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	10,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	11,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,   // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	53,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	54,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	54,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	55,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	55,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	56,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	57,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	58,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	59,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	11,  // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	19,  // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	20,  // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	60,  // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	61,  // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	16,  // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	18,  // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	15,  // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	13,  // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	14,  // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	12,  // 36: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	17,  // 37: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	21,  // 38: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	22,  // 39: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	62,  // 40: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	60,  // 41: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	61,  // 42: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	62,  // 43: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	43,  // 44: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	63,  // 45: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	62,  // 46: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	64,  // 47: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	33,  // 48: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	65,  // 49: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	66,  // 50: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	67,  // 51: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	27,  // 52: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	68,  // 53: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	69,  // 54: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	70,  // 55: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	71,  // 56: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	28,  // 57: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	29,  // 58: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	30,  // 59: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	31,  // 60: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	32,  // 61: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	72,  // 62: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	73,  // 63: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	26,  // 64: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	25,  // 65: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	24,  // 66: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	74,  // 67: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	75,  // 68: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	76,  // 69: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	77,  // 70: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	59,  // 71: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	59,  // 72: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	78,  // 73: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	34,  // 74: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	79,  // 75: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	80,  // 76: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	81,  // 77: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	82,  // 78: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	83,  // 79: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	37,  // 80: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	38,  // 81: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	39,  // 82: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	84,  // 83: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	85,  // 84: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	86,  // 85: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	87,  // 86: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	88,  // 87: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	36,  // 88: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	33,  // 89: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	89,  // 90: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	90,  // 91: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	91,  // 92: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	92,  // 93: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	71,  // 94: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	93,  // 95: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	41,  // 96: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	42,  // 97: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	94,  // 98: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	95,  // 99: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	96,  // 100: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	97,  // 101: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	98,  // 102: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	75,  // 103: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	59,  // 104: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	105, // [105:105] is the sub-list for method output_type
-	105, // [105:105] is the sub-list for method input_type
-	105, // [105:105] is the sub-list for extension type_name
-	105, // [105:105] is the sub-list for extension extendee
-	0,   // [0:105] is the sub-list for field type_name
+	56,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	57,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	58,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	59,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	60,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	12,  // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	10,  // 27: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	20,  // 28: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	21,  // 29: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	61,  // 30: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	62,  // 31: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	17,  // 32: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	19,  // 33: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	16,  // 34: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	14,  // 35: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	15,  // 36: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	13,  // 37: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	18,  // 38: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	22,  // 39: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	23,  // 40: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	63,  // 41: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	61,  // 42: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	62,  // 43: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	63,  // 44: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	44,  // 45: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	64,  // 46: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	63,  // 47: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	65,  // 48: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	34,  // 49: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	66,  // 50: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	67,  // 51: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	68,  // 52: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	28,  // 53: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	69,  // 54: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	70,  // 55: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	71,  // 56: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	72,  // 57: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	29,  // 58: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	30,  // 59: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	31,  // 60: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	32,  // 61: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	33,  // 62: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	73,  // 63: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	74,  // 64: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	27,  // 65: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	26,  // 66: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	25,  // 67: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	75,  // 68: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	76,  // 69: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	77,  // 70: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	78,  // 71: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	60,  // 72: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	60,  // 73: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	10,  // 74: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	79,  // 75: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	35,  // 76: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	80,  // 77: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	81,  // 78: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	82,  // 79: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	83,  // 80: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	84,  // 81: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	38,  // 82: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	39,  // 83: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	40,  // 84: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	85,  // 85: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	86,  // 86: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	87,  // 87: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	88,  // 88: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	89,  // 89: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	37,  // 90: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	34,  // 91: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	90,  // 92: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	91,  // 93: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	92,  // 94: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	93,  // 95: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	72,  // 96: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	94,  // 97: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	42,  // 98: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	43,  // 99: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	95,  // 100: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	96,  // 101: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	97,  // 102: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	98,  // 103: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	99,  // 104: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	76,  // 105: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	60,  // 106: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -4316,7 +4394,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_CommitEntity)(nil),
 		(*Command_Restart)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[11].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[12].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
@@ -4331,7 +4409,7 @@ func file_command_v1_command_proto_init() {
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[23].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[24].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -4356,7 +4434,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[35].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[36].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -4372,7 +4450,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[40].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[41].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -4395,7 +4473,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

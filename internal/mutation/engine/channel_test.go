@@ -13,6 +13,24 @@ var channelBugs = []mutation.Bug{
 		From: `Source: r.id, Epoch: epoch, Messages: msgs}`, To: `Source: r.id, Epoch: epoch, Messages: msgs[min(1, len(msgs)-1):]}`, Tests: "TestShipping",
 	},
 	{
+		File: "partition/group/backlog.go", Rule: "hold back: signals to a full backlog wait at their source",
+		From: `full := s.full[destination][state.Ref{Namespace: cmd.Namespace, ID: signal.Id}]`, To: `full := s.full[destination][state.Ref{ID: signal.Id}]`,
+		Tests: "TestHoldBack", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: it ends when the backlog is full no more",
+		From: "delete(s.full[destination], state.Ref{Namespace: e.Namespace, ID: e.Id})", To: "_ = e",
+		Tests: "TestHoldBack", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: a critical section's signals pass",
+		From: "refused == nil || s.inSection(cmd)", To: "refused == nil", Tests: "TestHoldBack",
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: an outbox is bounded",
+		From: "return ch.Last - acked.Last", To: "return acked.Last", Tests: "TestHoldBackOfLongOutbox",
+	},
+	{
 		File: "partition/group/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
 		From:  `return false, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`,
 		To:    "s.acknowledged(destination, state.Channel{Epoch: epoch, Last: msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err)))})\n\t\treturn true, nil",

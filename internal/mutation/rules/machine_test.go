@@ -232,6 +232,18 @@ var machineBugs = []mutation.Bug{
 		From: "slices.EqualFunc(before[n:], after[:kept], same)", To: "same(before[len(before)-1], after[kept-1])", Tests: "TestChanges",
 	},
 	{
+		File: "fsm/machine/entity_client.go", Rule: "entity: a backlog is full with what comes in the same shipment",
+		From: "o.backlog()+coming[ref] >= maxEntityQueue", To: "o.backlog() >= maxEntityQueue+coming[ref]", Tests: "TestFullBacklog",
+	},
+	{
+		File: "fsm/machine/entity_section.go", Rule: "entity: a full backlog refuses the functions of its partition",
+		From: "ok && o.backlog() >= maxEntityQueue {", To: "ok && o.backlog() > 2*maxEntityQueue {", Tests: "TestFullBacklog",
+	},
+	{
+		File: "fsm/machine/entity_section.go", Rule: "entity: a critical section signals into a full backlog",
+		From: "if h.Phase == entity.Inside || state.PartitionOf(", To: "if state.PartitionOf(", Tests: "TestFullBacklog",
+	},
+	{
 		File: "fsm/machine/entity.go", Rule: "entity: one that is as good as new is not stored",
 		From: "if o.Collectable() {", To: "if o.Collectable() && !ok {", Tests: "TestEntityOfClients",
 	},
