@@ -12,7 +12,7 @@ import (
 )
 
 // opKind is the kind of an operation, which takes a child number.
-type opKind int
+type opKind uint8
 
 const (
 	opStep opKind = iota + 1
@@ -50,32 +50,33 @@ func (k opKind) describe(name string) string {
 	return "invocation " + q
 }
 
-// record is the journal's content about one child number.
+// record is the journal's content about one child number. It is small, since a worker holds one for each operation of an
+// execution.
 type record struct {
 	n    uint32 // the child number
 	kind opKind
-	name string
-	// policy, attempt (the last started), open (started and not ended) and retryAt are of invocations.
-	policy  string
-	attempt uint32
-	open    bool
-	retryAt int64
-	// since is when an invocation was recorded, in unix milliseconds; 0 if this worker recorded it.
-	since int64
-
-	random []byte // of a random number
-	timeMs int64  // of a time
-
+	// open says that an invocation's attempt has started and not ended; attempt is the last started.
+	open bool
 	// done says that the result is known. doneSeq is its sequence number: results came in the order of
 	// doneSeq, the same at every replay. It is meaningless for entries that this worker wrote itself (its own
 	// steps), which race with nothing.
 	done    bool
+	attempt uint32
 	doneSeq uint64
+	// outcome is the result; of a random number, the bytes.
 	outcome *perdurev1.Outcome
-
-	// submitted and consumed are of a join set: its members, and those whose results the function has taken, in order.
-	submitted, consumed []uint32
+	name    string
+	// policy and retryAt are of invocations.
+	policy  string
+	retryAt int64
+	// since is when an invocation was recorded, in unix milliseconds; 0 if this worker recorded it.
+	since  int64
+	timeMs int64 // of a time
+	set    *memberRecord
 }
+
+// memberRecord is a join set's part of its record: its members, and those whose results the function has taken, in order.
+type memberRecord struct{ submitted, consumed []uint32 }
 
 // history is what a worker knows of an execution's journal: the entries that it was sent, folded by child number, and its own
 // commits. A replayed function gets its results from it. The server's guard has checked the entries, so it checks none of
@@ -88,6 +89,8 @@ type history struct {
 	ops     []*record
 	// settled are the numbers of the operations whose results came after they began, in the order of the journal.
 	settled []uint32
+	// texts are the names and policies of operations, each once.
+	texts map[string]string
 	// next is the sequence number of the first entry not seen.
 	next uint64
 	// cancelled says that CancelRequested was seen; reason is its reason.
@@ -200,7 +203,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 
 	case *perdurev1.Event_InvokeScheduled:
 		s := e.InvokeScheduled
-		rec := &record{kind: opForeign, name: s.GetFunctionName(), policy: s.GetRetryPolicy()}
+		rec := &record{kind: opForeign, name: r.text(s.GetFunctionName()), policy: r.text(s.GetRetryPolicy())}
 		switch s.GetKind() {
 		case perdurev1.InvokeKind_INVOKE_KIND_STEP:
 			rec.kind = opStep
@@ -231,7 +234,8 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		r.resolve(rec, seq, e.InvokeCompleted.GetResult())
 
 	case *perdurev1.Event_RandomGenerated:
-		return r.take(e.RandomGenerated.GetPromiseId(), &record{kind: opRandom, random: e.RandomGenerated.GetValue(), done: true})
+		return r.take(e.RandomGenerated.GetPromiseId(), &record{kind: opRandom, done: true,
+			outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: e.RandomGenerated.GetValue()}}})
 	case *perdurev1.Event_TimeRecorded:
 		return r.take(e.TimeRecorded.GetPromiseId(), &record{kind: opTime, timeMs: e.TimeRecorded.GetTimeMs(), done: true})
 	case *perdurev1.Event_TimerScheduled:
@@ -243,7 +247,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		}
 		r.resolve(rec, seq, nil)
 	case *perdurev1.Event_JoinSetCreated:
-		return r.take(e.JoinSetCreated.GetJoinSetId(), &record{kind: opJoinSet, done: true})
+		return r.take(e.JoinSetCreated.GetJoinSetId(), &record{kind: opJoinSet, done: true, set: &memberRecord{}})
 
 	case *perdurev1.Event_ExecutionAwaiting:
 		if a := e.ExecutionAwaiting; a.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
@@ -264,9 +268,9 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		r.resolve(rec, seq, s.GetPayload())
 
 	case *perdurev1.Event_JoinSetSubmitted:
-		return r.join(e.JoinSetSubmitted.GetJoinSetId(), e.JoinSetSubmitted.GetPromiseId(), func(set *record, n uint32) { set.submitted = append(set.submitted, n) })
+		return r.join(e.JoinSetSubmitted.GetJoinSetId(), e.JoinSetSubmitted.GetPromiseId(), func(set *memberRecord, n uint32) { set.submitted = append(set.submitted, n) })
 	case *perdurev1.Event_JoinSetAwaited:
-		return r.join(e.JoinSetAwaited.GetJoinSetId(), e.JoinSetAwaited.GetPromiseId(), func(set *record, n uint32) { set.consumed = append(set.consumed, n) })
+		return r.join(e.JoinSetAwaited.GetJoinSetId(), e.JoinSetAwaited.GetPromiseId(), func(set *memberRecord, n uint32) { set.consumed = append(set.consumed, n) })
 
 	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed:
 		// A replayed function asks for none of these.
@@ -281,6 +285,23 @@ func (r *history) resolve(rec *record, seq uint64, o *perdurev1.Outcome) {
 		rec.done, rec.doneSeq, rec.outcome = true, seq, o
 		r.settled = append(r.settled, rec.n)
 	}
+}
+
+// maxTexts is how many texts are held once: a function may name each of its operations differently.
+const maxTexts = 256
+
+// text returns one copy of a text that many operations have.
+func (r *history) text(s string) string {
+	if known, ok := r.texts[s]; ok {
+		return known
+	}
+	if r.texts == nil {
+		r.texts = map[string]string{}
+	}
+	if len(r.texts) < maxTexts {
+		r.texts[s] = s
+	}
+	return s
 }
 
 // take adds the record of the next child number. Numbers are dense, so any other is not readable.

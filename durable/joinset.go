@@ -189,7 +189,7 @@ func (rec *record) members() []uint32 {
 	if rec == nil {
 		return nil
 	}
-	return rec.submitted
+	return rec.set.submitted
 }
 
 // results are the members whose results the function is recorded to have taken.
@@ -197,11 +197,11 @@ func (rec *record) results() []uint32 {
 	if rec == nil {
 		return nil
 	}
-	return rec.consumed
+	return rec.set.consumed
 }
 
 // join applies an event of a join set and one of its members.
-func (r *history) join(set, promise string, apply func(set *record, n uint32)) error {
+func (r *history) join(set, promise string, apply func(set *memberRecord, n uint32)) error {
 	rec, err := r.find(set)
 	if err != nil {
 		return err
@@ -209,7 +209,10 @@ func (r *history) join(set, promise string, apply func(set *record, n uint32)) e
 	if _, err := r.find(promise); err != nil {
 		return err
 	}
+	if rec.set == nil {
+		return fmt.Errorf("%q is no join set", set)
+	}
 	n, _ := id.PromiseID(promise).IsChildOf(r.id)
-	apply(rec, n)
+	apply(rec.set, n)
 	return nil
 }

@@ -42,10 +42,11 @@ func (t *activation) randomBytes(size int) ([]byte, error) {
 		return nil, err
 	}
 	if rec != nil {
-		if len(rec.random) != size {
-			t.failTask(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(rec.random), size))
+		value := rec.outcome.GetValue()
+		if len(value) != size {
+			t.failTask(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(value), size))
 		}
-		return rec.random, nil
+		return value, nil
 	}
 	value := t.w.random(size)
 	return value, t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{
