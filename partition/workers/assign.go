@@ -133,6 +133,9 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 	for _, a := range fx.Assigned {
 		// The next leader sends a task that is not of this entry's grants, or its lease ends.
 		if b, ok := granted[workerKey{a.Token.Namespace, a.Worker}]; ok {
+			if b.s.fresh != nil {
+				b.s.fresh[creditTask(a.Token)] = true
+			}
 			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
 	}

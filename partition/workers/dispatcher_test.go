@@ -177,6 +177,23 @@ func TestUnsentIsReturned(t *testing.T) {
 	}
 }
 
+// TestFreshIsReturned: a task that an entry acquires while the session of its worker begins is not taken for one that an
+// earlier session may have sent, so it is released when the session ends.
+func TestFreshIsReturned(t *testing.T) {
+	s := newStage(t)
+	s.r.mu.Lock() // the search for tasks of an earlier session waits
+	w := s.Attach(spec("w", 4, "f"))
+	s.assign("w", tokenOf("fresh", 1))
+	s.r.held = assigned("w", tokenOf("fresh", 1), tokenOf("earlier", 1)).Assigned
+	s.r.mu.Unlock()
+	waitFor(t, "both to be queued", func() bool { return w.Queued() == 2 }, s.r.returned)
+	w.Detach()
+	s.Close() // what is under way is through then
+	if got := s.r.returned(); !slices.Equal(got, []string{"fresh/1"}) {
+		t.Errorf("%v went back", got)
+	}
+}
+
 // TestResentIsNotReturned: a leader returns a task that another node did not send in the term in which it was
 // acquired, unless it has sent it again: a later session of the worker may have begun it.
 func TestResentIsNotReturned(t *testing.T) {

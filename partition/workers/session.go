@@ -64,6 +64,9 @@ type session struct {
 	// revoking: a revocation of up to revoked units of the share is not answered yet.
 	revoking bool
 	revoked  int
+	// fresh are the tasks that entries have brought since the session began, until resend has scanned the state, which
+	// holds them too; nil afterwards.
+	fresh map[credit.Task]bool
 	// Messages to send to the node of a worker of another node.
 	queue []Delivery
 	wake  chan struct{}
@@ -119,14 +122,21 @@ func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	}
 	if len(leaderships) > 0 {
 		former := slices.Clone(d.draining[s.key()])
+		s.fresh = map[credit.Task]bool{}
 		d.spawn(func() { d.resend(s, leaderships, former) })
 	}
 	return s
 }
 
 // resend sends a session the tasks that its worker holds by the state: they may never have been sent. Tasks
-// that entries in flight bring to the worker's earlier sessions are returned first.
+// that entries in flight bring to the worker's earlier sessions are returned first. Tasks that entries bring to this
+// session are not sent again: they could not be returned then.
 func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*session) {
+	defer func() {
+		d.mu.Lock()
+		s.fresh = nil
+		d.mu.Unlock()
+	}()
 	for _, f := range former {
 		select {
 		case <-f.drained:
@@ -157,6 +167,9 @@ func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*sess
 			continue // the next leader sends the tasks again
 		}
 		for _, token := range tokens {
+			if s.fresh[creditTask(token)] {
+				continue
+			}
 			if !d.returning[creditTask(token)] {
 				led.resent.add(creditTask(token))
 			}
