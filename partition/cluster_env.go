@@ -138,7 +138,7 @@ func (n *Node) notServing() error {
 		member := slices.ContainsFunc(dir.GetMembers(), func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID })
 		switch {
 		case dir == nil:
-			errs = append(errs, errors.New("the cluster's directory is not there yet"))
+			errs = append(errs, errors.New("this node has not received the cluster's directory yet"))
 		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
 			errs = append(errs, errors.New("the cluster is still being created"))
 		case !member:

@@ -14,7 +14,7 @@ import (
 	"perdure/partition/transport"
 )
 
-// raftGroup is this node's member of one Raft group, the directory's too. It implements election.Group.
+// raftGroup is this node's part in one Raft group: a replica's, or the directory's. It implements election.Group.
 type raftGroup struct {
 	n         *Node
 	id        uint32
@@ -22,7 +22,7 @@ type raftGroup struct {
 	transport *transport.RaftTransport
 }
 
-// group returns this node's member of a group; false for one that has halted or does not exist.
+// group returns this node's part in a group; false for one that has halted or does not exist.
 func (n *Node) group(id uint32) (g raftGroup, ok bool) {
 	if id == directoryGroup {
 		return raftGroup{n, id, n.cluster.Raft(), n.cluster.Transport()}, true

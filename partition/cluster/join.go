@@ -41,7 +41,7 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 	}
 	asks := in.Member
 	if asks.GetNodeId() == "" || asks.GetServerId() == "" || asks.GetPeerAddr() == "" {
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a member has a node id, a server id and a peer address")
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "member lacks a node id, a server id or a peer address")
 	}
 	dir, err := m.verified(ctx)
 	if err != nil {

@@ -72,7 +72,7 @@ func (m *Member) HaltIfReplaced(shown *commandv1.Directory) bool {
 	to := directory.Successor(shown, self.NodeID, self.ServerID, self.Since, known)
 	if to == nil {
 		if _, listed := directory.Holds(shown, self.ServerID); !listed {
-			m.Log.Warn("shown directory does not list this server and is older than what it knows", "event", "directory_old",
+			m.Log.Warn("older directory does not list this server", "event", "directory_old",
 				"epoch", shown.Epoch, "known_epoch", known, "since", self.Since)
 		}
 		return false
@@ -81,7 +81,7 @@ func (m *Member) HaltIfReplaced(shown *commandv1.Directory) bool {
 	why := self.Replaced(m.DataDir)
 	m.replaced.Store(&why)
 	if err := m.Identity.Update(func(id *identity.Identity) { id.Successor = self.Successor }); err != nil {
-		m.Log.Warn("cannot note that this server was replaced, its next start asks again", "event", "identity_not_written", "error", err)
+		m.Log.Warn("cannot record the replacement of this server", "event", "identity_not_written", "error", err)
 	}
 	m.Env.Halt(why)
 	return true
@@ -206,7 +206,7 @@ func (m *Member) MayCall(server string) error {
 	}
 	m.mu.Unlock()
 	if warn {
-		m.Log.Warn("server's calls refused", "event", "call_refused", "server", server, "removed", m.Removed(server), "reason", err.Message)
+		m.Log.Warn("refused calls of a server", "event", "call_refused", "server", server, "removed", m.Removed(server), "reason", err.Message)
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func (s *skew) compare() (jumped bool) {
 		before = &comparison{at: now.at}
 	}
 	if now.correction() != 0 && before.correction() == 0 {
-		s.log.Warn("clock corrected", "event", "clock_differs", "ahead", now.ahead)
+		s.log.Warn("clock differs from other nodes", "event", "clock_differs", "ahead", now.ahead)
 	}
 	return now.stamp(0).Sub(before.stamp(now.at.Sub(before.at)).Round(0)).Abs() >= clockJump
 }

@@ -159,7 +159,7 @@ func (f *Failover) checkProcess(g Group, leader, addr string) {
 		switch f.Probe(addr, leader, probeTimeout) {
 		case Unknown:
 		case Gone:
-			f.Log.Warn("leader process gone", "event", "leader_process_gone", "group", GroupName(g.ID()),
+			f.Log.Warn("leader process ended", "event", "leader_process_gone", "group", GroupName(g.ID()),
 				"node", f.Env.NodeOf(leader), "server", leader, "addr", addr)
 			f.Replace(f.ctx, g, leader, false, never)
 			return

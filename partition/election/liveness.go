@@ -102,12 +102,12 @@ func (f *Failover) ledByOthers() map[string]ledBy {
 	return out
 }
 
-// checkSilent probes a silent leader, and has its groups elect others if it does not answer.
+// checkSilent probes a leader that sends nothing, and has its groups elect others if it does not answer.
 func (f *Failover) checkSilent(server string, led ledBy) {
 	if f.Probe(led.addr, server, f.HeartbeatTimeout/answerShare) == Alive {
 		return
 	}
-	f.Log.Warn("leader silent", "event", "leader_silent", "node", f.Env.NodeOf(server), "server", server,
+	f.Log.Warn("no contact with leader", "event", "leader_silent", "node", f.Env.NodeOf(server), "server", server,
 		"addr", led.addr, "groups", len(led.groups), "silent", led.silent.Round(time.Millisecond))
 	for _, g := range led.groups {
 		f.check(g, server, func() {
@@ -131,8 +131,8 @@ func LeaderReturned(g Group, leader string) func() bool {
 	}
 }
 
-// agreed reports whether this server and enough others to make a majority have not heard from a leader. A
-// server that only lost its own network finds no majority, and disturbs no group.
+// agreed reports whether a majority, this server included, has no contact with the group's leader. So a server that
+// only lost its own network deposes no leader.
 func (f *Failover) agreed(g Group, lost string) bool {
 	limit := f.HeartbeatTimeout / silentShare
 	if clock.Since(g.Contact()) < limit {

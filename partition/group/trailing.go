@@ -74,7 +74,7 @@ func (r *trailing) boundLog() {
 	r.logged.Store(0)
 	err := raftgroup.Await(g.Snapshot(), r.killed, nil)
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
-		r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
+		r.log.Warn("cannot write snapshot marker", "event", "snapshot_failed", "partition", r.id, "error", err)
 	}
 }
 

@@ -64,7 +64,7 @@ func (d *GatedDisk) Release() {
 	}
 }
 
-// Failing makes operations fail from now on.
+// Failing makes the operations for which which returns true fail from now on.
 func (d *GatedDisk) Failing(which func(errorfs.Op) bool) { d.fail.Store(&which) }
 
 // Held returns how many syncs wait.

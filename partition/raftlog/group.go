@@ -139,7 +139,7 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 		recs[i], buf = record{index: log.Index, bytes: buf[:n:n]}, buf[n:]
 	}
 	if restart {
-		l.store.log.Warn("log restarts after a gap", "group", l.group, "last", last, "next", first)
+		l.store.log.Warn("log restarts after a gap", "event", "log_gap", "group", l.group, "last", last, "next", first)
 		// The backend may need two commits for it, so between them the log may be empty.
 		l.hide(0, 0)
 		if err := l.store.lower(l.group, 0); err != nil {

@@ -18,7 +18,7 @@ func (s *Store) sealLoop() {
 		case <-s.sealDue:
 		}
 		if err := s.followUp(); err != nil {
-			s.log.Warn("the seal does not follow", "store", s.dir, "error", err)
+			s.log.Warn("cannot update log seal", "event", "seal_failed", "store", s.dir, "error", err)
 		}
 		next, stop := s.clock.After(sealEvery)
 		select {

@@ -134,7 +134,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	if s.onFatal == nil {
 		s.onFatal = func(err error) {
-			s.log.Error("ending the process", "error", err)
+			s.log.Error("process ends after a failed write", "event", "raft_log_failed", "error", err)
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -90,14 +90,14 @@ func decodeMarker(group uint32, b []byte) (Marker, error) {
 		return Marker{}, errors.New("not a marker")
 	}
 	if b[4] != markerVersion {
-		return Marker{}, fmt.Errorf("version %d, this program knows %d", b[4], markerVersion)
+		return Marker{}, fmt.Errorf("marker version %d, this program knows %d", b[4], markerVersion)
 	}
 	if g := binary.BigEndian.Uint32(b[6:]); g != group {
 		return Marker{}, fmt.Errorf("marker of group %d", g)
 	}
 	size := binary.BigEndian.Uint64(b[35:])
 	if size > math.MaxInt64 {
-		return Marker{}, fmt.Errorf("size %d", size)
+		return Marker{}, fmt.Errorf("marker size %d exceeds %d", size, int64(math.MaxInt64))
 	}
 	m := Marker{
 		Origin: Origin(b[5]),

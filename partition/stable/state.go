@@ -114,7 +114,7 @@ func decodeState(b []byte) (*state, error) {
 		return nil, errors.New("checksum mismatch")
 	}
 	if body[0] != stateVersion {
-		return nil, fmt.Errorf("version %d, this program knows %d", body[0], stateVersion)
+		return nil, fmt.Errorf("record version %d, this program knows %d", body[0], stateVersion)
 	}
 	rest := body[1:]
 	u32 := func() (uint32, error) {

@@ -23,8 +23,8 @@ func (m *Mux) acceptLoop() {
 			if errors.Is(err, net.ErrClosed) || m.ctx.Err() != nil {
 				return
 			}
-			// Out of file descriptors, as a rule: others may close some.
-			m.log.Error("accept failed", "error", err)
+			// Usually the process is out of file descriptors, and other connections may close some.
+			m.log.Error("cannot accept connection", "event", "accept_failed", "error", err)
 			if !clock.Wait(m.ctx, m.clock, delay) {
 				return
 			}
@@ -225,7 +225,7 @@ const reportEvery = 2 * time.Second
 func (m *Mux) refused(from net.Addr, why error) {
 	var no *refusal
 	if m.ctx.Err() != nil || errors.As(why, &no) && (no.code == CodeUnknownGroup || no.code == CodeUnknownService || no.code == CodeBusy || no.code == CodeAnotherServer) {
-		m.log.Debug("connection refused", "remote", from, "reason", why)
+		m.log.Debug("connection refused", "event", "connection_refused", "remote", from, "reason", why)
 		return
 	}
 	m.mu.Lock()
@@ -240,6 +240,6 @@ func (m *Mux) refused(from net.Addr, why error) {
 	}
 	m.mu.Unlock()
 	if !silent {
-		m.log.Warn("connection refused", "remote", from, "reason", why, "others", passed)
+		m.log.Warn("connection refused", "event", "connection_refused", "remote", from, "reason", why, "others", passed)
 	}
 }
