@@ -118,7 +118,7 @@ func secure(opts *Options) (_ *secured, err error) {
 				return token, wellFormed(token)
 			},
 			Failed: func(err error) {
-				opts.Logger.Warn("cannot use replaced token file, keeping the old token",
+				opts.Logger.Warn("cannot read changed token file", "event", "token_not_reloaded",
 					"file", opts.TokenFile, "err", err)
 			},
 		})

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUnfinished is matched by the error of Outcome while the node has not ended.
-var ErrUnfinished = errors.New("durable: not finished")
+var ErrUnfinished = errors.New("durable: graph node has not ended")
 
 // Submit builds the graph and starts a run of it under an id, and does not wait for it. The input is encoded
 // as JSON; []byte and json.RawMessage are JSON already. The same graph with the same input under the same id

@@ -303,7 +303,7 @@ func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err erro
 		select {
 		case <-greeted:
 		case <-over:
-			cancel(errors.New("no Welcome in time"))
+			cancel(fmt.Errorf("no Welcome within %s", w.welcomeTimeout()))
 		case <-ctx.Done():
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"perdure/rpc"
 )
 
-// checkHTTPHosts asks for hosts.
+// checkHTTPHosts checks that each entry is a host, host:port or *.suffix.
 func checkHTTPHosts(value any) string {
 	for _, host := range *value.(*[]string) {
 		if why := rpc.CheckHost(host); why != "" {
@@ -17,7 +17,7 @@ func checkHTTPHosts(value any) string {
 	return ""
 }
 
-// checkHTTPNetworks asks for networks.
+// checkHTTPNetworks checks that each entry is a network in CIDR form.
 func checkHTTPNetworks(value any) string {
 	for _, text := range *value.(*[]string) {
 		if _, err := netip.ParsePrefix(text); err != nil {

@@ -28,9 +28,10 @@ type step struct {
 	wait string
 }
 
-// nextStep decides. It never lets two clusters come of one set of nodes: only the node with the lowest id
-// founds, it needs every expected member, and a member takes part in one founding at most, with exactly the
-// founders that it sees itself. disagreement is what refuses a node for good.
+// nextStep decides what a node without data does next: wait, found a cluster, accept a founding or join. One set of
+// nodes never forms two clusters: only the node with the lowest id founds, it needs every expected member, and a
+// member takes part in one founding at most, with exactly the founders that it sees itself. An error is
+// final: the node refuses to start.
 func nextStep(self membership.Member, heard []membership.Member) (step, error) {
 	clusters := map[string][]string{}
 	var ids []string

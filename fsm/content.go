@@ -225,7 +225,7 @@ func readContent(db *pebble.DB, content io.Reader) error {
 		}
 		valueLen := binary.BigEndian.Uint32(n)
 		if keyLen > maxContentKV || valueLen > maxContentKV {
-			return fmt.Errorf("a key of %d and a value of %d bytes", keyLen, valueLen)
+			return fmt.Errorf("key of %d bytes or value of %d bytes exceeds %d", keyLen, valueLen, maxContentKV)
 		}
 		key, err := read(int(keyLen))
 		if err != nil {

@@ -337,7 +337,7 @@ func (r *bankRun) audit(ctx context.Context, cl *client.Client, rng *rand.Rand) 
 	r.wrong = append(r.wrong, wrong...)
 }
 
-var errBusyAccount = errors.New("it is locked, or operations wait")
+var errBusyAccount = errors.New("the account is locked or has queued operations")
 
 // settle checks all accounts, when nothing runs any more, against the results of the transfers.
 func (r *bankRun) settle(ctx context.Context, c *Cluster, report *BankReport) error {

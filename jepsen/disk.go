@@ -18,18 +18,18 @@ type Flipped struct {
 	Was    byte
 }
 
-// String names the place.
+// String names the file and the offset.
 func (f Flipped) String() string { return fmt.Sprintf("%s at byte %d", f.File, f.Offset) }
 
-// ErrNothingToFlip says that the node has no such file yet.
-var ErrNothingToFlip = errors.New("there is no file to damage")
+// ErrNothingToFlip says that the node has no table file yet.
+var ErrNothingToFlip = errors.New("no table file to damage")
 
 // Flip changes one byte of the largest table file of a partition's state, as a corrupting disk does. The node
 // must not run. Flip damages only the first half of the file, where the data is; the end describes the file,
 // and is read at every start.
 func (n *Node) Flip(partition int, rng *rand.Rand) (Flipped, error) {
 	if n.Running() {
-		return Flipped{}, fmt.Errorf("damaging %s: it runs", n.Name)
+		return Flipped{}, fmt.Errorf("cannot damage %s: it is running", n.Name)
 	}
 	root := filepath.Join(n.DataDir, fmt.Sprintf("state-%04d", partition))
 	var path string

@@ -4,7 +4,7 @@
 // leaves no process, no network namespace and no data behind. A crash of the harness loses the history of its
 // run; the nodes end with it, and the next run removes its network namespaces.
 //
-// # What it is made of
+// # Parts
 //
 // A Cluster is some nodes, each a process with a data directory, on loopback or each in a network namespace
 // of its own, whose cable can be pulled. A Fault is a row of a table: its targets, its action, its repair. A

@@ -341,7 +341,7 @@ func (r *signalRun) send(ctx context.Context) error {
 				return err
 			}
 			if n := e.GetQueued() + e.GetScheduled(); n > 0 {
-				return fmt.Errorf("%d signals wait", n)
+				return fmt.Errorf("%d signals are still queued", n)
 			}
 			t = tally{}
 			if err := json.Unmarshal(e.GetValue(), &t); err != nil {

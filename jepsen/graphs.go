@@ -373,7 +373,7 @@ func (r *GraphRun) signal(ctx context.Context, id, name string) {
 	r.signals.Add(1)
 }
 
-// until repeats a call that has no answer, until it has one or the time for all runs is over.
+// until repeats a call until it is answered or the time for all runs is over.
 func (r *GraphRun) until(ctx context.Context, call func(again bool) error) error {
 	for again := false; ; again = true {
 		err := call(again)

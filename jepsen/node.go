@@ -174,7 +174,7 @@ func (n *Node) wire(ctx context.Context, do func(*wires, context.Context, int) e
 // an old name.
 func (n *Node) Wipe() error {
 	if n.Running() {
-		return fmt.Errorf("wiping %s: it runs", n.Name)
+		return fmt.Errorf("cannot wipe %s: it is running", n.Name)
 	}
 	n.hurt.Lock()
 	n.hurt.damaged = nil

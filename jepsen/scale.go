@@ -20,7 +20,7 @@ import (
 	"perdure/durable"
 )
 
-// ScaleOptions say what is done in large numbers. Only Case is required.
+// ScaleOptions configures a scale run. Only Case is required.
 type ScaleOptions struct {
 	// Case is one of ScaleCases.
 	Case string
@@ -534,7 +534,7 @@ func (n *Node) deadlineLag(ctx context.Context) (most time.Duration, err error) 
 		return 0, err
 	}
 	if !found {
-		return 0, fmt.Errorf("its metrics lack %s", metric)
+		return 0, fmt.Errorf("the node's metrics lack %s", metric)
 	}
 	return most, nil
 }

@@ -100,7 +100,7 @@ func (w *Wound) doWorker(actions []Action) error {
 		case Resume:
 			err = w.Worker.Resume()
 		default:
-			err = errors.New("a worker cannot be hit so")
+			err = errors.New("action does not apply to workers")
 		}
 		if err != nil {
 			return fmt.Errorf("fault %s: %s: %w", w.Fault.Name, a, err)

@@ -26,7 +26,7 @@ type Member struct {
 	NodeID, ServerID string
 	// ClusterID is empty while the server waits to form or to join a cluster. Once set it never changes.
 	ClusterID string
-	// Addresses as others reach them, host:port.
+	// Addresses at which other nodes reach it, host:port.
 	PeerAddr, GRPCAddr, HTTPAddr string
 	// Version is that of the program.
 	Version string

@@ -170,7 +170,7 @@ func (c *cluster) Verify(in *perdurev1.VerifyRequest, stream perdurev1.Cluster_V
 // partitionNumber refuses a number that no cluster has: each partition holds at least one slot.
 func partitionNumber(p uint32) error {
 	if p >= id.Slots {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "partition %d: no cluster has so many", p)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "partition %d exceeds the last possible one, %d", p, id.Slots-1)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func nodeID(what, s string) error {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 	})
 	if foreign >= 0 {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has a character other than letters, digits, '.', '_' and '-'", what)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s %q has a character other than letters, digits, '.', '_' and '-'", what, s)
 	}
 	return nil
 }

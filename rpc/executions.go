@@ -280,7 +280,7 @@ func (e *executions) Restart(ctx context.Context, in *perdurev1.RestartRequest) 
 		return nil, err
 	}
 	if in.Event != 0 && in.From != perdurev1.RestartFrom_RESTART_FROM_EVENT {
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "event %d is given, and the restart is not from an event", in.Event).With("id", in.Id)
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "restart names event %d but does not begin at an event", in.Event).With("id", in.Id)
 	}
 	cmd := proto.CloneOf(in)
 	cmd.Request = nil

@@ -157,8 +157,8 @@ func (p *OutboundPolicy) checkAddr(addr netip.Addr) *forbiddenError {
 	return &forbiddenError{ruleHTTPNetworks, fmt.Sprintf("%s is a %s address, which graphs may not reach (--http-networks)", addr, kind)}
 }
 
-// specialNetworks are those that are not public, by the registries of special-purpose addresses (RFC 6890), besides
-// what package netip knows.
+// specialNetworks are networks that are not public by the registries of special-purpose addresses (RFC 6890), in
+// addition to those that package netip knows.
 var specialNetworks = []struct {
 	prefix netip.Prefix
 	kind   string

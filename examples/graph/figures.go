@@ -111,8 +111,7 @@ type Summary struct {
 	Countries  []Amount `json:"countries"`
 	Categories []Amount `json:"categories"`
 	Best       []Buyer  `json:"best"`
-	// Unknown are customers and products that were sold to, or sold, and are in no list, or only with a row
-	// that was rejected. Their sales count.
+	// Unknown are customers and products of orders that no list has, or only in a rejected row. Their sales count.
 	Unknown []string `json:"unknown"`
 }
 

@@ -62,7 +62,7 @@ func claim(dir string, mine Claim) (run string, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if missing == nil {
-			return "", fmt.Errorf("%s has the files of a run, and %s, which says of which one, is not there: take another --work, or --fresh", dir, claimName)
+			return "", fmt.Errorf("%s has the files of a run but not %s, which names the run; use another --work, or --fresh", dir, claimName)
 		}
 		if err := writeClaim(path, mine); err != nil {
 			return "", err

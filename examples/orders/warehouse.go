@@ -74,7 +74,7 @@ func (w *Warehouse) readInbox(ctx context.Context, known map[string]bool, list c
 		return err
 	}
 	defer inbox.Close()
-	var rest []byte // the beginning of a line whose end is not there yet
+	var rest []byte // the beginning of a line whose end has not been written yet
 	for {
 		more, err := io.ReadAll(inbox)
 		if err != nil {
@@ -121,7 +121,7 @@ func (w *Warehouse) work(ctx context.Context, name string, list <-chan pick, not
 		}
 		line := Ack{Time: time.Now(), Order: p.order, Step: SignalPicked, Promise: strings.ToLower(name)}.String() + "\n"
 		if _, err := io.WriteString(notes, line); err != nil {
-			w.log.Warn("the warehouse could not note what it has done", "order", p.order, "err", err)
+			w.log.Warn("warehouse cannot note a finished order", "order", p.order, "err", err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (w *Warehouse) signal(ctx context.Context, order, name string) bool {
 		case err == nil, errors.As(err, &refused) && refused.Reason == perdurev1.Reason_REASON_ALREADY_FINISHED:
 			return true
 		case ctx.Err() == nil:
-			w.log.Warn("the warehouse could not send its signal", "order", order, "err", err)
+			w.log.Warn("warehouse cannot send its signal", "order", order, "err", err)
 		}
 		if !client.Unavailable(err) && !errors.Is(err, client.ErrOutcomeUnknown) {
 			return false

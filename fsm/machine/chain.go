@@ -80,7 +80,7 @@ func (t *txn) notify(ns string, st recovery.Settlement) {
 }
 
 // wake resumes an awaiter's task. It resumes an awaiter with a journal only when its wait is satisfied; until
-// then that stays suspended on its other callbacks.
+// then the task stays suspended on its other callbacks.
 func (t *txn) wake(ns, awaiter, by string) {
 	if ex, ok := t.execution(ns, awaiter); ok {
 		if ex.h.Status != journal.StatusBlocked || !ex.j.WaitSatisfied() {

@@ -43,7 +43,7 @@ type entityCache struct {
 const (
 	cachedEntities    = 4096
 	cachedEntityBytes = 32 << 20
-	// leastEntities stay regardless of their size.
+	// leastEntities stay in the cache regardless of their size.
 	leastEntities = 4
 )
 

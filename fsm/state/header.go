@@ -137,7 +137,7 @@ func (h *Header) Encode() []byte {
 func DecodeHeader(b []byte) (Header, error) {
 	d := decoder{b: b}
 	if v := d.u64(); d.err == nil && v != headerVersion {
-		return Header{}, errors.New("unknown version of an execution header")
+		return Header{}, errors.New("execution header has an unknown version")
 	}
 	h := Header{
 		ID: d.str(), Incarnation: d.u64(), Function: d.str(), Digest: d.str(),

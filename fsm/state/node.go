@@ -145,12 +145,12 @@ func WithGraphTag(tags []recovery.Tag) []recovery.Tag {
 // NodeOfKey reads the number of a node from the end of its key.
 func NodeOfKey(key, prefix []byte, nodes int) (int, error) {
 	if len(key) != len(prefix)+4 {
-		return 0, fmt.Errorf("%d bytes behind the incarnation, not 4", len(key)-len(prefix))
+		return 0, fmt.Errorf("%d bytes after the incarnation, not 4", len(key)-len(prefix))
 	}
 	rest := key[len(prefix):]
 	n := int(rest[0])<<24 | int(rest[1])<<16 | int(rest[2])<<8 | int(rest[3])
 	if n >= nodes {
-		return 0, fmt.Errorf("node %d of %d", n, nodes)
+		return 0, fmt.Errorf("node number %d is not below %d", n, nodes)
 	}
 	return n, nil
 }

@@ -46,7 +46,7 @@ func decodeRecorded(w *perdurev1.Event) (journal.Event, error) {
 	case *perdurev1.Event_ExecutionResumed:
 		return journal.ExecutionResumed{}, nil
 	case nil:
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "event has an unknown kind")
 	default:
 		return DecodeEvent(w)
 	}

@@ -209,7 +209,7 @@ func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 		*perdurev1.Event_SignalDelivered, *perdurev1.Event_SignalReceived, *perdurev1.Event_ExecutionResumed:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%T is written by the server, not by a worker", k)
 	default:
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "event has an unknown kind")
 	}
 }
 

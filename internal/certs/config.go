@@ -53,8 +53,8 @@ func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
 func (h *Handle) PeerConfig() *tls.Config {
 	cfg := h.serving(tls.VersionTLS13, nil)
 	cfg.GetClientCertificate = h.clientCertificate
-	// The functions below do the verifying, against the authorities of the moment. The accepting side never
-	// comes here: its configuration is made for each handshake above.
+	// The functions below verify against the current authorities, on the dialling side only. The accepting side builds
+	// its configuration for each handshake, above.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
 		return verify(cs.PeerCertificates, h.current.Get().pool, x509.ExtKeyUsageServerAuth, cs.ServerName)

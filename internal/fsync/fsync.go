@@ -42,7 +42,7 @@ func MakeDir(fsys vfs.FS, dir string) error {
 	}
 }
 
-// WriteFile replaces the file at path.
+// WriteFile replaces the file at path atomically and durably: a crash leaves the old content or the new one.
 func WriteFile(fsys vfs.FS, path string, b []byte) error {
 	tmp := path + TmpSuffix
 	err := writeSync(fsys, tmp, b)

@@ -120,7 +120,7 @@ func algorithmOf(key any) (string, error) {
 	case ed25519.PublicKey:
 		return "EdDSA", nil
 	}
-	return "", fmt.Errorf("a key of type %T; RSA, P-256 and Ed25519 are understood", key)
+	return "", fmt.Errorf("key of type %T is not RSA, P-256 or Ed25519", key)
 }
 
 // verify checks a token's signature and claims. It drops the library's errors: they may quote the token.

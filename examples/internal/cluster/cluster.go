@@ -66,7 +66,7 @@ func idWithin(ctx context.Context, c *client.Client, wait time.Duration) (string
 	defer cancel()
 	s, err := c.ClusterStatus(ctx)
 	if err == nil && s.GetClusterId() == "" {
-		err = errors.New("the node does not say of which cluster it is")
+		err = errors.New("the node reports no cluster id")
 	}
 	return s.GetClusterId(), err
 }

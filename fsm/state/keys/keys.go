@@ -203,7 +203,7 @@ const (
 	Delayed EntityList = 3
 )
 
-// EntityItemPrefix is the common prefix of what waits at one entity.
+// EntityItemPrefix is the common prefix of the operations that wait at one entity.
 func EntityItemPrefix(namespace, id string) []byte { return Of(EntityItem, namespace, id) }
 
 // EntityItemOf is the key of one entry of an entity's list.
