@@ -9,10 +9,10 @@ func AppendMessage(b []byte, m Message) []byte {
 // DecodeMessage is the inverse of [AppendMessage]. The result shares nothing with b. The error is a
 // [*CorruptError]. The receiver checks the message's rules on delivery.
 func DecodeMessage(b []byte) (Message, error) {
-	r := &reader{what: "message", b: b}
+	r := newReader("message", b)
 	r.layout()
 	m := r.message()
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -24,12 +24,12 @@ func appendMessage(b []byte, m Message) []byte {
 
 // message returns nil after a fault.
 func (r *reader) message() Message {
-	start := r.off
-	k := Kind(r.byte())
-	if r.err == nil && !k.Valid() {
-		r.fail(start, "unknown kind of message")
+	start := r.Offset()
+	k := Kind(r.Byte())
+	if !r.Failed() && !k.Valid() {
+		r.Fail(start, "unknown kind of message")
 	}
-	if r.err != nil {
+	if r.Failed() {
 		return nil
 	}
 	return kinds[k].decode(r)

@@ -3,6 +3,8 @@ package entity
 import (
 	"encoding/binary"
 	"slices"
+
+	"perdure/internal/canonical"
 )
 
 // AppendState appends the canonical encoding of s to b: the head ([AppendHead]), then the queue, the lane and
@@ -17,15 +19,15 @@ func AppendState(b []byte, s *State) []byte {
 // DecodeState is the inverse of [AppendState]. The result shares nothing with b. The error is a
 // [*CorruptError].
 func DecodeState(b []byte) (*State, error) {
-	r := &reader{what: "state", b: b}
+	r := newReader("state", b)
 	s := r.head()
 	s.Queue = r.entries(compareQueued)
 	s.Lane = r.entries(compareQueued)
 	s.Delayed = r.entries(compareDelayed)
 	if unscheduled := func(e Entry) bool { return e.dueAt() == 0 }; slices.ContainsFunc(s.Delayed, unscheduled) || slices.ContainsFunc(s.Lane, unscheduled) {
-		r.fail(r.off, "what is delayed is not scheduled")
+		r.Fail(r.Offset(), "what is delayed is not scheduled")
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -35,15 +37,15 @@ func DecodeState(b []byte) (*State, error) {
 // that keeps each entry under a key of its own.
 func AppendHead(b []byte, s *State) []byte {
 	b = append(b, layout)
-	b = appendBytes(b, s.ID)
+	b = canonical.AppendBytes(b, s.ID)
 	b = binary.AppendUvarint(b, s.Incarnation)
 	b = binary.AppendUvarint(b, s.Version)
 	b = binary.AppendUvarint(b, s.NextSeq)
-	b = appendBool(b, s.Exists)
+	b = canonical.AppendBool(b, s.Exists)
 	if s.Exists {
-		b = appendBytes(b, s.Value)
+		b = canonical.AppendBytes(b, s.Value)
 	}
-	b = appendBool(b, s.Lock.Held())
+	b = canonical.AppendBool(b, s.Lock.Held())
 	if s.Lock.Held() {
 		b = appendSection(b, s.Lock.Section)
 		b = binary.AppendUvarint(b, s.Lock.Until)
@@ -54,9 +56,9 @@ func AppendHead(b []byte, s *State) []byte {
 // DecodeHead is the inverse of [AppendHead]: a state with empty queues. The result shares nothing with b.
 // The error is a [*CorruptError].
 func DecodeHead(b []byte) (*State, error) {
-	r := &reader{what: "head", b: b}
+	r := newReader("head", b)
 	s := r.head()
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -64,12 +66,12 @@ func DecodeHead(b []byte) (*State, error) {
 
 func (r *reader) head() *State {
 	r.layout()
-	s := &State{ID: ID(r.str()), Incarnation: r.uvarint(), Version: r.uvarint(), NextSeq: r.uvarint()}
-	if s.Exists = r.bool(); s.Exists {
-		s.Value = r.bytes()
+	s := &State{ID: ID(r.Text()), Incarnation: r.Uvarint(), Version: r.Uvarint(), NextSeq: r.Uvarint()}
+	if s.Exists = r.Bool(); s.Exists {
+		s.Value = r.Bytes()
 	}
-	if r.bool() {
-		s.Lock = Lock{Section: r.section(), Until: r.uvarint()}
+	if r.Bool() {
+		s.Lock = Lock{Section: r.section(), Until: r.Uvarint()}
 	}
 	return s
 }
@@ -82,10 +84,10 @@ func AppendEntry(b []byte, e Entry) []byte {
 // DecodeEntry is the inverse of [AppendEntry]. The result shares nothing with b. The error is a
 // [*CorruptError].
 func DecodeEntry(b []byte) (Entry, error) {
-	r := &reader{what: "entry", b: b}
+	r := newReader("entry", b)
 	r.layout()
 	e := r.entry()
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return Entry{}, err
 	}
 	return e, nil
@@ -104,10 +106,10 @@ func appendEntries(b []byte, list []Entry) []byte {
 }
 
 func (r *reader) entry() Entry {
-	seq, start := r.uvarint(), r.off
+	seq, start := r.Uvarint(), r.Offset()
 	e := Entry{Seq: seq, Message: r.message()}
-	if r.err == nil && !waits(e.Message) {
-		r.fail(start, "no queue holds this kind: "+e.Message.Kind().String())
+	if !r.Failed() && !waits(e.Message) {
+		r.Fail(start, "no queue holds this kind: "+e.Message.Kind().String())
 	}
 	return e
 }
@@ -126,19 +128,19 @@ func waits(m Message) bool {
 const minEntry = 9
 
 func (r *reader) entries(compare func(a, b Entry) int) []Entry {
-	n := r.count(minEntry)
+	n := r.Count(minEntry)
 	if n == 0 {
 		return nil
 	}
 	list := make([]Entry, n)
 	for i := range list {
-		start := r.off
+		start := r.Offset()
 		list[i] = r.entry()
-		if r.err != nil {
+		if r.Failed() {
 			return nil
 		}
 		if i > 0 && compare(list[i-1], list[i]) >= 0 {
-			r.fail(start, "the entries are not in ascending order")
+			r.Fail(start, "the entries are not in ascending order")
 		}
 	}
 	return list

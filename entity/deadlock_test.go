@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"perdure/internal/canonical"
 	"perdure/internal/testkit"
 )
 
@@ -364,7 +365,7 @@ func (s *system) explore(signals int) {
 func (s *system) key(n *node) [sha256.Size]byte {
 	s.buffer = append(s.buffer[:0], byte(n.signals))
 	for _, p := range n.parts {
-		s.buffer = appendBytes(s.buffer, p)
+		s.buffer = canonical.AppendBytes(s.buffer, p)
 	}
 	return sha256.Sum256(s.buffer)
 }

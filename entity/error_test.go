@@ -13,7 +13,7 @@ func TestErrorText(t *testing.T) {
 		{&Error{Code: Conflict, Op: "commit", Entity: "a", Rule: RuleVersion, Detail: "why"}, `entity: version: commit "a": conflict: why`},
 		{&Error{Code: Invalid, Op: "enter", Party: user, Rule: RuleID, Detail: "why"}, `entity: id_not_empty: enter by client "user": invalid: why`},
 		{&Error{Op: "x", Rule: "y", Detail: "z"}, "entity: y: x: unknown: z"},
-		{&CorruptError{"state", 4, "why"}, "entity: corrupt state at byte 4: why"},
+		{&CorruptError{Package: "entity", What: "state", Offset: 4, Detail: "why"}, "entity: corrupt state at byte 4: why"},
 	} {
 		if got := tc.err.Error(); got != tc.want {
 			t.Errorf("got  %s\nwant %s", got, tc.want)

@@ -1,5 +1,7 @@
 package entity
 
+import "perdure/internal/canonical"
+
 // Call asks an entity to run an operation and to answer with a [Reply] (durable functions semantics,
 // section 4.4: a request of four components).
 type Call struct {
@@ -69,13 +71,13 @@ func (m Call) reply(r Result) Reply {
 
 func (m Call) encode(b []byte) []byte {
 	b = appendParty(b, m.Origin)
-	b = appendBytes(b, m.Entity)
-	b = appendBytes(b, m.Request)
-	b = appendBytes(b, m.Operation)
-	b = appendBytes(b, m.Input)
-	return appendBytes(b, m.Section)
+	b = canonical.AppendBytes(b, m.Entity)
+	b = canonical.AppendBytes(b, m.Request)
+	b = canonical.AppendBytes(b, m.Operation)
+	b = canonical.AppendBytes(b, m.Input)
+	return canonical.AppendBytes(b, m.Section)
 }
 
 func decodeCall(r *reader) Message {
-	return Call{Origin: r.party(), Entity: ID(r.str()), Request: r.str(), Operation: r.str(), Input: r.bytes(), Section: r.str()}
+	return Call{Origin: r.party(), Entity: ID(r.Text()), Request: r.Text(), Operation: r.Text(), Input: r.Bytes(), Section: r.Text()}
 }

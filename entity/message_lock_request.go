@@ -97,10 +97,10 @@ func appendTravelling(b []byte, section Section, set []ID, position int) []byte 
 
 func (r *reader) travelling() (section Section, set []ID, position int) {
 	section, set = r.section(), r.ids()
-	start := r.off
-	p := r.uvarint()
+	start := r.Offset()
+	p := r.Uvarint()
 	if p >= uint64(len(set)) {
-		r.fail(start, "a position outside its lock set")
+		r.Fail(start, "a position outside its lock set")
 		return section, set, 0
 	}
 	return section, set, int(p)

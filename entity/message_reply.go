@@ -1,5 +1,7 @@
 package entity
 
+import "perdure/internal/canonical"
+
 // Reply is the answer to a [Call] (durable functions semantics, section 4.4.6: Ent-EndCall). Each call
 // that was delivered gets exactly one.
 type Reply struct {
@@ -38,13 +40,13 @@ func (m Reply) fault() (rule, detail string) {
 }
 
 func (m Reply) encode(b []byte) []byte {
-	b = appendBytes(b, m.Entity)
+	b = canonical.AppendBytes(b, m.Entity)
 	b = appendParty(b, m.Caller)
-	b = appendBytes(b, m.Request)
-	b = appendBool(b, m.Failed)
-	return appendBytes(b, m.Output)
+	b = canonical.AppendBytes(b, m.Request)
+	b = canonical.AppendBool(b, m.Failed)
+	return canonical.AppendBytes(b, m.Output)
 }
 
 func decodeReply(r *reader) Message {
-	return Reply{Entity: ID(r.str()), Caller: r.party(), Request: r.str(), Failed: r.bool(), Output: r.bytes()}
+	return Reply{Entity: ID(r.Text()), Caller: r.party(), Request: r.Text(), Failed: r.Bool(), Output: r.Bytes()}
 }

@@ -3,6 +3,8 @@ package entity
 import (
 	"encoding/binary"
 	"slices"
+
+	"perdure/internal/canonical"
 )
 
 // Signal asks an entity to run an operation and wants no answer (durable functions semantics, section
@@ -76,13 +78,13 @@ func (m Signal) work() Operation {
 
 func (m Signal) encode(b []byte) []byte {
 	b = appendParty(b, m.Origin)
-	b = appendBytes(b, m.Entity)
-	b = appendBytes(b, m.Request)
-	b = appendBytes(b, m.Operation)
-	b = appendBytes(b, m.Input)
+	b = canonical.AppendBytes(b, m.Entity)
+	b = canonical.AppendBytes(b, m.Request)
+	b = canonical.AppendBytes(b, m.Operation)
+	b = canonical.AppendBytes(b, m.Input)
 	return binary.AppendVarint(b, m.DueAt)
 }
 
 func decodeSignal(r *reader) Message {
-	return Signal{Origin: r.party(), Entity: ID(r.str()), Request: r.str(), Operation: r.str(), Input: r.bytes(), DueAt: r.varint()}
+	return Signal{Origin: r.party(), Entity: ID(r.Text()), Request: r.Text(), Operation: r.Text(), Input: r.Bytes(), DueAt: r.Varint()}
 }

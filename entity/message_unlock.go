@@ -1,5 +1,7 @@
 package entity
 
+import "perdure/internal/canonical"
+
 // Unlock ends the lock of a critical section on one entity (durable functions semantics, section 4.6.1:
 // CS-Exit). It does not queue. It takes effect on arrival, except that the holder's earlier operations on the
 // entity still run under the lock. An entity that the section has not locked is not affected.
@@ -40,9 +42,9 @@ func (m Unlock) arrive(s *State, _ int64) []Message {
 
 func (m Unlock) encode(b []byte) []byte {
 	b = appendSection(b, m.Section)
-	return appendBytes(b, m.Entity)
+	return canonical.AppendBytes(b, m.Entity)
 }
 
 func decodeUnlock(r *reader) Message {
-	return Unlock{Section: r.section(), Entity: ID(r.str())}
+	return Unlock{Section: r.section(), Entity: ID(r.Text())}
 }

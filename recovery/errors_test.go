@@ -13,7 +13,7 @@ func TestErrorText(t *testing.T) {
 		{invalid("create", "", RuleID, ""), `cannot create "": invalid`},
 		{precondition("suspend", "x", RuleAwaited, ""), `cannot suspend "x": precondition`},
 		{&Error{Code: 99, Op: "o", ID: "a", Rule: "r"}, `cannot o "a": unknown`},
-		{&CorruptError{"task", 3, "unknown state"}, "recovery: corrupt task at byte 3: unknown state"},
+		{&CorruptError{Package: "recovery", What: "task", Offset: 3, Detail: "unknown state"}, "recovery: corrupt task at byte 3: unknown state"},
 	} {
 		if got := tc.err.Error(); got != tc.want {
 			t.Errorf("got  %s\nwant %s", got, tc.want)

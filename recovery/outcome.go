@@ -1,5 +1,7 @@
 package recovery
 
+import "perdure/internal/canonical"
+
 // Outcome is how a finished operation ended: with a value, or with a failure.
 type Outcome struct {
 	// Data is the value, opaque; it means something only if Failure is nil. Empty and nil are the same
@@ -31,9 +33,9 @@ func AppendOutcome(b []byte, o Outcome) []byte {
 		return append(append(b, outcomeValue), o.Data...)
 	}
 	b = append(b, outcomeFailure)
-	b = appendBytes(b, o.Failure.Type)
-	b = appendBytes(b, o.Failure.Message)
-	b = appendBytes(b, o.Failure.Details)
+	b = canonical.AppendBytes(b, o.Failure.Type)
+	b = canonical.AppendBytes(b, o.Failure.Message)
+	b = canonical.AppendBytes(b, o.Failure.Details)
 	if o.Failure.NonRetryable {
 		return append(b, 1)
 	}
@@ -43,26 +45,26 @@ func AppendOutcome(b []byte, o Outcome) []byte {
 // DecodeOutcome is the inverse of [AppendOutcome]. The result shares nothing with b. The error is a
 // [*CorruptError].
 func DecodeOutcome(b []byte) (Outcome, error) {
-	r := &reader{what: "outcome", b: b}
-	switch r.byte() {
+	r := canonical.NewReader("recovery", "outcome", b)
+	switch r.Byte() {
 	case outcomeValue:
-		if r.err == nil {
+		if !r.Failed() {
 			return Outcome{Data: append([]byte(nil), b[1:]...)}, nil
 		}
 	case outcomeFailure:
-		f := &Failure{Type: r.str(), Message: r.str(), Details: r.bytes()}
-		at := r.off
-		last := r.byte()
+		f := &Failure{Type: r.Text(), Message: r.Text(), Details: r.Bytes()}
+		at := r.Offset()
+		last := r.Byte()
 		if last > 1 {
-			r.fail(at, "a boolean is neither 0 nor 1")
+			r.Fail(at, "a boolean is neither 0 nor 1")
 		}
 		f.NonRetryable = last == 1
-		if err := r.end(); err != nil {
+		if err := r.End(); err != nil {
 			return Outcome{}, err
 		}
 		return Outcome{Failure: f}, nil
 	default:
-		r.fail(0, "unknown kind")
+		r.Fail(0, "unknown kind")
 	}
-	return Outcome{}, r.err
+	return Outcome{}, r.End()
 }

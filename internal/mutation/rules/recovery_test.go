@@ -202,7 +202,7 @@ var recoveryBugs = []mutation.Bug{
 		From: `t.RetryAt = after(now, retry)`, To: `t.RetryAt = after(t.RetryAt, retry)`, Tests: "TestExpireRetry",
 	},
 	{
-		File: "recovery/codec.go", Rule: "codec: a number has one encoding",
+		File: "internal/canonical/canonical.go", Pkg: "recovery", Rule: "codec: a number has one encoding",
 		From: `case n > 1 && r.b[start+n-1] == 0:`, To: `case n > 2 && r.b[start+n-1] == 0:`, Tests: "TestCorrupt",
 	},
 	{
