@@ -122,4 +122,12 @@ var entityBugs = []mutation.Bug{
 		File: "entity/commit.go", Rule: "lane: scheduled signals do not run under a lock",
 		From: `case c.Lane && s.Lock.Held():`, To: `case c.Lane && s.Lock.Held() && s.ID == "":`, Tests: "TestLane",
 	},
+	{
+		File: "entity/lock.go", Rule: "refinement: a section that ended holds its lock until its calls have run",
+		From: `if s.Lock.Until != 0 && !s.Runnable() {`, To: `if s.Lock.Until != 0 {`, Pkg: "fsm/machine", Tests: "TestEntityRefinement",
+	},
+	{
+		File: "entity/commit.go", Rule: "refinement: the value that a batch deletes is gone",
+		From: "s.Exists, s.Value = c.Exists, c.Value", To: "s.Exists, s.Value = c.Exists || s.Exists, c.Value", Pkg: "fsm/machine", Tests: "TestEntityRefinement",
+	},
 }

@@ -244,6 +244,19 @@ var machineBugs = []mutation.Bug{
 		From: "if h.Phase == entity.Inside || state.PartitionOf(", To: "if state.PartitionOf(", Tests: "TestFullBacklog",
 	},
 	{
+		File: "fsm/machine/entity.go", Rule: "entity: messages of one sender in one partition keep their order",
+		From: "next := t.posted[0]\n\t\tt.posted = t.posted[1:]", To: "last := len(t.posted) - 1\n\t\tnext := t.posted[last]\n\t\tt.posted = t.posted[:last]",
+		Tests: "TestEntityRefinement",
+	},
+	{
+		File: "fsm/machine/entity_section.go", Rule: "entity: a call gets the outcome of its operation",
+		From: "if r.Failed {", To: "if r.Failed && len(r.Output) == 0 {", Tests: "TestEntityRefinement",
+	},
+	{
+		File: "fsm/machine/entity_section.go", Rule: "entity: a function's scheduled signal waits for its time",
+		From: "t.dueAt(w.EntitySignal.DelayMs)", To: "t.dueAt(0*w.EntitySignal.DelayMs)", Tests: "TestEntityRefinement",
+	},
+	{
 		File: "fsm/machine/entity.go", Rule: "entity: one that is as good as new is not stored",
 		From: "if o.Collectable() {", To: "if o.Collectable() && !ok {", Tests: "TestEntityOfClients",
 	},
