@@ -80,6 +80,8 @@ type activation struct {
 	entered, returned, unwinding bool
 	// release is what the activation sends after the user's deferred functions have run; nil for none.
 	release *taskRelease
+	// check is set if the activation checks a journal, for no task.
+	check *replayCheck
 }
 
 // taskRelease is the Release of a task, before it is sent.
@@ -350,6 +352,10 @@ func (t *activation) unwind() {
 
 // failTask does not return: it unwinds, and the task is released with a problem and a delay.
 func (t *activation) failTask(err error) {
+	if t.check != nil {
+		t.check.err = err
+		t.unwind()
+	}
 	t.release = t.w.problem(t, err)
 	t.unwind()
 }
@@ -404,6 +410,7 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 		if t.cancelling() {
 			return 0, nil, ErrCancelled
 		}
+		t.frontier("the code asks for " + kind.describe(name))
 		t.next++
 		return n, nil, nil
 	}

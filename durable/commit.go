@@ -50,6 +50,7 @@ type commit struct {
 
 // stage puts events into the buffer. The error is ErrCancelled, when the buffer had to be committed.
 func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events ...*perdurev1.Event) error {
+	t.frontier("the code goes on")
 	t.buf.events = append(t.buf.events, events...)
 	for _, e := range events {
 		t.buf.bytes += proto.Size(e)
@@ -85,6 +86,7 @@ func (t *activation) dropBuffer() {
 // is still held, and ErrCancelled when it was not, because the execution is cancelling. In every other
 // case the activation is over and it does not return.
 func (t *activation) commit(c commit) error {
+	t.frontier("the code goes on")
 	if t.isLost() {
 		t.unwind()
 	}

@@ -235,6 +235,7 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	b := &t.background
 	rest := pollMin
 	for len(b.open) > 0 {
+		t.frontier("the code runs a step")
 		err := t.flush()
 		t.launch()
 		if ended := t.collect(); ended != nil {

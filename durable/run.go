@@ -102,6 +102,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	case t.cancelling():
 		return nil, ErrCancelled
 	default:
+		t.frontier("the code runs a step")
 		if rec.open {
 			// Its worker was lost in this attempt. The attempt's end is committed together with the start of
 			// the next one. So a step that crashes its worker does so only as often as its policy says.

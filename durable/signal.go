@@ -50,6 +50,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		if t.cancelling() {
 			return out, ErrCancelled
 		}
+		t.frontier("the code waits for the signal")
 		t.failTask(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
 	}
 	data, err := t.outcome(n, t.codec)

@@ -236,6 +236,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.started = true
 	w.base = context.WithoutCancel(ctx)
 	w.mu.Unlock()
+	if replayCheckAsked() {
+		return w.replayCheck(ctx)
+	}
 
 	streams, closeStreams := context.WithCancel(w.base)
 	defer closeStreams()

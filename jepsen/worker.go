@@ -25,6 +25,9 @@ import (
 // lease, its concurrency, the file of its book and the addresses of the nodes, with spaces between.
 const workerEnv = "PERDURE_JEPSEN_WORKER"
 
+// digestEnv has the worker's component digest; empty for none.
+const digestEnv = "PERDURE_JEPSEN_DIGEST"
+
 // Worker is a process that works on the nodes of graphs and on executions. It is this very program, started
 // again; see BeWorker. It keeps two books: a line for each call of the graphs' function, written before the
 // function acts, and one for what it does for executions; see StepNote.
@@ -37,6 +40,11 @@ type Worker struct {
 // until they are killed, or the cluster is closed. The program must call BeWorker first thing in its main
 // function.
 func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease time.Duration) error {
+	return c.startWorkers(ctx, n, concurrency, lease, "")
+}
+
+// startWorkers is StartWorkers for workers of a digest; empty for none.
+func (c *Cluster) startWorkers(ctx context.Context, n, concurrency int, lease time.Duration, digest string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -48,7 +56,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 		w.command = func() *exec.Cmd {
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(append([]string{w.Name, lease.String(), strconv.Itoa(concurrency), w.Book},
-				c.Addrs()...), " "))
+				c.Addrs()...), " "), digestEnv+"="+digest)
 			return cmd
 		}
 		c.workers = append(c.workers, w)
@@ -174,7 +182,10 @@ func beWorker(how []string) error {
 	b, steps := &book{name: bookFile}, &book{name: stepsBook(bookFile)}
 	note := steps.noteStep(name)
 	w := durable.NewWorker(cl, durable.WorkerOptions{Name: name, Lease: lease, Concurrency: concurrency, StopGrace: time.Second,
-		OnEvent: noteEvent(note)})
+		OnEvent: noteEvent(note), Digest: os.Getenv(digestEnv)})
+	if digest := os.Getenv(digestEnv); digest != "" {
+		w.Register(versionFunctions(digest)...)
+	}
 	w.Register(graphFunction(b.note))
 	w.Register(stepFunction(note))
 	w.Register(waitingFunction(note))

@@ -57,7 +57,7 @@ after it the execution or promise. After verify, --namespace takes several names
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
-		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.retryCommand(), a.restartCommand(),
+		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.retryCommand(), a.restartCommand(), a.replayCheckCommand(),
 		a.promiseCommand(), a.entityCommand(), a.verifyCommand(),
 		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
 	)

@@ -93,6 +93,9 @@ func copyAlive(ctx context.Context, from, to string) error {
 }
 
 func TestMain(m *testing.M) {
+	if code, is := workerToCheck(); is {
+		os.Exit(code)
+	}
 	testkit.WaitingTests(8)
 	code := m.Run()
 	if used {

@@ -123,6 +123,26 @@ func bankJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	}
 }
 
+func versionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.VersionOptions{Out: out}
+	co.faults = jepsen.VersionFaults
+	set.IntVar(&o.N, "n", 1000, "executions that begin on the first version, and on the second at least as many")
+	set.IntVar(&o.Clients, "clients", 32, "executions that are woken at a time")
+	set.IntVar(&o.Workers, "workers", 2, "workers of each version")
+	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all executions were woken (default: each once)")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
+	set.DurationVar(&o.Timeout, "call-timeout", 2*time.Minute, "timeout of one execution")
+	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, 4*time.Second, time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Versions(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
 func entitySignalsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.EntitySignalOptions{Out: out}
 	co.faults = jepsen.EntitySignalFaults

@@ -49,6 +49,14 @@ var versionBugs = []mutation.Bug{
 		From: "		found = string(value) != code\n", To: "		found = string(value) == code\n", Tests: "TestStuckCode", Pkg: "fsm/machine",
 	},
 	{
+		File: "durable/run.go", Rule: "replay check: it runs no step that the journal has begun",
+		From: "		t.frontier(\"the code runs a step\")\n", To: "", Tests: "TestReplayCheckRunsNothing",
+	},
+	{
+		File: "durable/replay_check.go", Rule: "replay check: code that goes beyond an ended journal differs",
+		From: "	case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed:\n		t.check.err", To: "	case nil:\n		t.check.err", Tests: "TestReplayCheck",
+	},
+	{
 		File: "partition/workers/session.go", Rule: "versions: the credit of a worker of another digest is not for the task",
 		From: "(q.Digest == \"\" || len(s.Digests) == 0 || slices.Contains(s.Digests, q.Digest))", To: "true", Tests: "TestDigestsServed",
 	},
