@@ -30,6 +30,8 @@ type ScaleOptions struct {
 	Clients int
 	// AtOnce has the children of the case joinset end at one instant.
 	AtOnce bool
+	// Spread is the time over which they end then, in another order than they began.
+	Spread time.Duration
 	// Pause is the time between two signals of a client. With one client and a pause of 10 ms, every signal finds the
 	// receiver waiting.
 	Pause time.Duration

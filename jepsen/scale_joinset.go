@@ -34,7 +34,11 @@ func joinFunctions() (joiner, member *durable.Function[scaleInput, string]) {
 			return "", err
 		}
 		for n := range in.N {
-			f, err := durable.Go(ctx, member, scaleInput{ID: in.ID, N: n, AtMs: in.AtMs})
+			of := scaleInput{ID: in.ID, N: n, AtMs: in.AtMs}
+			if in.SpreadMs > 0 {
+				of.AtMs += int64(n) * 7919 % int64(in.N) * in.SpreadMs / int64(in.N)
+			}
+			f, err := durable.Go(ctx, member, of)
 			if err != nil {
 				return "", err
 			}
@@ -65,7 +69,7 @@ func (r *scaleRun) joinSet(ctx context.Context, memory *memorySeries) error {
 	id := fmt.Sprintf("scale-%x-joinset", r.o.Seed)
 	in := scaleInput{ID: id, N: r.o.N}
 	if r.o.AtOnce {
-		in.AtMs = r.began.Add(r.o.Lead).UnixMilli()
+		in.AtMs, in.SpreadMs = r.began.Add(r.o.Lead).UnixMilli(), r.o.Spread.Milliseconds()
 	}
 	h, err := r.fn.joiner.Start(ctx, r.cl, id, in)
 	if err != nil {

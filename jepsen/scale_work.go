@@ -32,6 +32,8 @@ type scaleInput struct {
 	Batch int `json:"batch,omitempty"`
 	// AtMs is the Unix time at which a sleeper wakes, or the members of a join set end, in milliseconds; 0 for at once.
 	AtMs int64 `json:"at,omitempty"`
+	// SpreadMs is the time over which the members of a join set end, from AtMs on, in another order than they began.
+	SpreadMs int64 `json:"spread,omitempty"`
 }
 
 // scaleDigest is the result of a function that has collected these words, in this order.

@@ -250,6 +250,7 @@ func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.StringVar(&o.Case, "case", "", "signals, steps, children, timers or joinset")
 	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers, 10,000 members of a join set)")
 	set.BoolVar(&o.AtOnce, "at-once", false, "the members of the join set end at one instant")
+	set.DurationVar(&o.Spread, "spread", 0, "with --at-once: the time over which they end, in another order than they began")
 	set.IntVar(&o.Clients, "clients", 32, "clients that send signals or set timers")
 	set.DurationVar(&o.Pause, "pause", 0, "what a client waits for between two signals")
 	set.IntVar(&o.Batch, "batch", 0, "children that are started before the parent waits for them (default: all)")
