@@ -18,6 +18,7 @@
 //   - goroutines: the tests of a package that starts goroutines fail if one is left at the end.
 //   - sleep: a test waits for a state with a deadline, never for time to pass.
 //   - dependencies: every module that go.mod asks for directly is accounted for in ARCHITECTURE.md.
+//   - examples: every test that examples/README.md names is where it says.
 //
 // # Exceptions
 //

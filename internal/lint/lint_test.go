@@ -90,6 +90,10 @@ func TestRepository(t *testing.T) {
 		}
 		report(t, checkDependencies(mod, text))
 	})
+
+	t.Run("examples", func(t *testing.T) {
+		report(t, checkExamples(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))) }))
+	})
 }
 
 // write puts a file under dir, with the folders it needs.

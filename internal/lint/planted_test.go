@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // plant makes a tree of texts given as path, text, path, text, …
@@ -542,6 +543,17 @@ tool example.com/tools/gen/cmd/gen
 	expect(t, checkDependencies(mod, []byte("`hashicorp/raft-boltdb/v2` keeps it; see google.golang.org/grpc/status, example.com/tools/gen.\n")),
 		"ARCHITECTURE.md: does not mention github.com/hashicorp/raft,", "ARCHITECTURE.md: does not mention google.golang.org/grpc,")
 	expect(t, checkDependencies(mod, []byte("| github.com/hashicorp/raft | [hashicorp/raft-boltdb/v2] | google.golang.org/grpc. | (example.com/tools/gen)")))
+}
+
+func TestExamplesCatch(t *testing.T) {
+	files := fstest.MapFS{
+		"a/a_test.go": {Data: []byte("package a\n\nfunc TestHere(t *testing.T) {}\n\n// func TestGone(t\n")},
+		examplesPage: {Data: []byte("| x | [TestHere](../a/a_test.go), [ExampleThere](../b/b_test.go) |\n\n[TestGone](../a/a_test.go)\n" +
+			"[TestHer](../a/a_test.go) [the guide](../durable/GUIDE.md)\n")},
+	}
+	expect(t, checkExamples(files.ReadFile), "examples/README.md:1: ExampleThere is not in b/b_test.go",
+		"examples/README.md:3: TestGone is not in a/a_test.go", "examples/README.md:4: TestHer is not in a/a_test.go")
+	expect(t, checkExamples(fstest.MapFS{}.ReadFile), "examples/README.md: does not exist")
 }
 
 // TestReadTree: what is not ours, or not source, is not read.
