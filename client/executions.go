@@ -316,6 +316,23 @@ func (c *Client) Signal(ctx context.Context, id, name string, payload []byte) er
 	})
 }
 
+// SignalWithStart is Signal that starts the execution o.ID, in one change, if there is none, or if o.Reuse replaces the one
+// that has ended. An open execution of the same function gets the signal, whatever its input. started reports whether
+// this signal has started it. Errors are those of Start and Signal: ALREADY_FINISHED if it has ended and is not replaced,
+// ID_CONFLICT if it runs another function.
+func (c *Client) SignalWithStart(ctx context.Context, o StartOptions, name string, payload []byte) (started bool, err error) {
+	r := c.NewRequest()
+	var resp *perdurev1.SignalResponse
+	err = c.call(ctx, "signal", o.ID, true, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Signal(ctx, &perdurev1.SignalRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: o.ID, Name: name, Payload: payload,
+			Start: &perdurev1.StartRequest{Function: o.Function, Input: o.Input, TimeoutMs: Millis(o.Timeout), Tags: o.Tags,
+				ComponentDigest: o.Digest, AllowUnknownFunction: o.AllowUnknownFunction, Reuse: o.Reuse}})
+		return err
+	})
+	return resp.GetStarted(), err
+}
+
 // Cancel asks an execution to stop. Its worker may clean up for as long as grace (0: the server's 30 s);
 // then it is ended. The status is the one after the request: CANCELLING, or the final one.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace time.Duration) (Status, error) {
@@ -327,6 +344,38 @@ func (c *Client) Cancel(ctx context.Context, id, reason string, grace time.Durat
 		return err
 	})
 	return resp.GetStatus(), err
+}
+
+// Cancelled is how an execution has ended after a cancel.
+type Cancelled struct {
+	// Status is CANCELLED, or what the execution had come to before the request.
+	Status Status
+	// CleanupID is the execution that has cleaned up after it; empty when there was none.
+	CleanupID string
+}
+
+// CancelWait is Cancel that waits for the execution's end and then for that of its clean-up, until ctx ends. The error is
+// an *ExecutionError if the clean-up has not completed.
+func (c *Client) CancelWait(ctx context.Context, id, reason string, grace time.Duration) (out Cancelled, err error) {
+	if _, err := c.Cancel(ctx, id, reason, grace); err != nil {
+		return out, err
+	}
+	for {
+		asked := c.clock.Now()
+		resp, err := c.poll(ctx, id, pollWait)
+		if err != nil {
+			return out, err
+		}
+		if resp.GetDone() {
+			out = Cancelled{Status: resp.GetStatus(), CleanupID: resp.GetCleanupId()}
+			break
+		}
+		c.breathe(ctx, asked)
+	}
+	if out.CleanupID != "" {
+		_, err = c.Result(ctx, out.CleanupID)
+	}
+	return out, err
 }
 
 // Terminate ends an execution at once; its worker is not asked.

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
 	"perdure/durable"
 )
 
@@ -128,5 +130,37 @@ func TestChildrenPlaces(t *testing.T) {
 	}
 	if got, err := w.Result(soon(t), "report"); err != nil || string(got) != "2" {
 		t.Errorf("the report is %s, %v", got, err)
+	}
+}
+
+// A cart begins with the first thing that is put into it: the signal starts it. Its cancel is waited for with its clean-up.
+func TestSignalStartsAndCancelWaits(t *testing.T) {
+	w := newWorld(t)
+	var released atomic.Int32
+	cart := durable.NewFunction("cart", func(ctx durable.Context, owner string) (string, error) {
+		durable.Cleanup(ctx, func(ctx durable.Context) error {
+			_, err := durable.Run(ctx, "release", func(context.Context) (int32, error) { return released.Add(1), nil })
+			return err
+		})
+		for {
+			if thing, err := durable.WaitSignal[string](ctx, "add"); err != nil || thing == "" {
+				return thing, err
+			}
+		}
+	})
+	w.work(durable.WorkerOptions{}, cart)
+	o := client.StartOptions{ID: "cart-7", Function: "cart", Input: []byte(`"ann"`), AllowUnknownFunction: true}
+	for i, thing := range []string{`"book"`, `"pen"`} {
+		if started, err := w.SignalWithStart(soon(t), o, "add", []byte(thing)); err != nil || started != (i == 0) {
+			t.Fatalf("%s: started %t, %v", thing, started, err)
+		}
+	}
+	ended, err := w.CancelWait(soon(t), "cart-7", "no longer wanted", time.Minute)
+	if err != nil || ended.CleanupID != "cart-7:4294967295" || released.Load() != 1 {
+		t.Errorf("ended %+v, released %d times, %v", ended, released.Load(), err)
+	}
+	var refused *api.Error
+	if err := w.Signal(soon(t), "nobody", "add", nil); !errors.As(err, &refused) || refused.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
+		t.Errorf("a signal to nobody: %v", err)
 	}
 }

@@ -47,9 +47,7 @@ func (s *Server) propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
-	if err := firstError(err, rerr, rootID(in.Id), function(in.Function), payload("input", in.Input),
-		tags(in.Tags), duration("timeout", in.TimeoutMs), text("component digest", in.ComponentDigest, maxDigestBytes),
-		known("reuse", in.Reuse)); err != nil {
+	if err := firstError(err, rerr, rootID(in.Id), startContent(in)); err != nil {
 		return nil, err
 	}
 	cmd := proto.CloneOf(in)
@@ -59,6 +57,12 @@ func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*pe
 		return nil, err
 	}
 	return reply.GetStart(), nil
+}
+
+// startContent checks a start without its id.
+func startContent(in *perdurev1.StartRequest) error {
+	return firstError(function(in.Function), payload("input", in.Input), tags(in.Tags), duration("timeout", in.TimeoutMs),
+		text("component digest", in.ComponentDigest, maxDigestBytes), known("reuse", in.Reuse))
 }
 
 // Result implements Executions.
@@ -229,6 +233,11 @@ func (e *executions) Signal(ctx context.Context, in *perdurev1.SignalRequest) (*
 	rid, rerr := request(in.Request)
 	if err := firstError(err, rerr, anyID(in.Id), name("signal", in.Name), payload("signal", in.Payload)); err != nil {
 		return nil, err
+	}
+	if start := in.GetStart(); start != nil {
+		if err := firstError(rootID(in.Id), startContent(start)); err != nil {
+			return nil, err
+		}
 	}
 	cmd := proto.CloneOf(in)
 	cmd.Request = nil

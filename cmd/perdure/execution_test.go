@@ -236,11 +236,23 @@ func TestList(t *testing.T) {
 
 func TestSignalCancelTerminate(t *testing.T) {
 	s := shop()
+	for id, cleanup := range map[string]perdurev1.ExecutionStatus{
+		"trip-1": perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, "trip-2": perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
+	} {
+		s.add(&perdurev1.Execution{Namespace: "default", Id: id, Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING,
+			Cleanup: &perdurev1.Cleanup{Id: id + ":4294967295"}})
+		s.add(&perdurev1.Execution{Namespace: "default", Id: id + ":4294967295", Status: cleanup, Outcome: failureOf("bank", "no refund today")})
+	}
+	s.executions["trip-1:4294967295"].Outcome = valueOf(nil)
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "steer",
 		`signal order-42 approved --payload '{"by": "ann"}'`,
 		"signal order-42 stop",
 		"signal order-42 stop --json",
+		`signal cart-7 add --payload '"book"' --start cart --input '{}'`,
+		`signal cart-7 add --payload '"pen"' --start cart --json`,
+		"signal cart-8 add",
+		"signal cart-8 add --input 1",
 		"signal order-40 approved",
 		"signal order-42",
 		"signal order-42 approved --payload yes",
@@ -249,6 +261,8 @@ func TestSignalCancelTerminate(t *testing.T) {
 		"cancel order-40",
 		"cancel nobody",
 		"cancel order-42 --grace 0s",
+		"cancel trip-1 --reason storm --wait",
+		"cancel trip-2 --reason storm --wait",
 		"terminate order-42 --reason loop",
 		"terminate order-42 --json",
 		"terminate order-41 --json",

@@ -163,7 +163,7 @@ func (s *fakeServer) Result(ctx context.Context, r *perdurev1.ResultRequest) (*p
 		if err != nil {
 			return nil, err
 		}
-		return &perdurev1.ResultResponse{Done: ended(e.Status), Status: e.Status, Outcome: e.Outcome}, nil
+		return &perdurev1.ResultResponse{Done: ended(e.Status), Status: e.Status, Outcome: e.Outcome, CleanupId: e.GetCleanup().GetId()}, nil
 	}
 	resp, err := look()
 	if err != nil || resp.Done || r.WaitMs == 0 {
@@ -243,6 +243,11 @@ func (s *fakeServer) Signal(_ context.Context, r *perdurev1.SignalRequest) (*per
 	if err := s.note(r); err != nil {
 		return nil, err
 	}
+	if _, err := s.find(r.Namespace, r.Id); err != nil && r.Start != nil {
+		s.add(&perdurev1.Execution{Namespace: r.Namespace, Id: r.Id, Function: r.Start.Function, Incarnation: 100, CreatedMs: at(0),
+			Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING})
+		return &perdurev1.SignalResponse{DeliveryId: 1, Started: true}, nil
+	}
 	_, err := s.open(r.Namespace, r.Id)
 	return &perdurev1.SignalResponse{DeliveryId: 1}, err
 }
@@ -261,8 +266,12 @@ func (s *fakeServer) Cancel(_ context.Context, r *perdurev1.CancelRequest) (*per
 	if err := s.note(r); err != nil {
 		return nil, err
 	}
-	if _, err := s.open(r.Namespace, r.Id); err != nil {
+	e, err := s.open(r.Namespace, r.Id)
+	if err != nil {
 		return nil, err
+	}
+	if e.Cleanup != nil { // its worker acknowledges at once
+		e.Status, e.Outcome = perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED, failureOf("cancelled", r.Reason)
 	}
 	return &perdurev1.CancelResponse{Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING}, nil
 }

@@ -37,7 +37,8 @@ id, and exits with the run's exit code.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.ID, "id", "", "`id` of the run, its idempotency key; random if missing")
-	input := &payloadFlag{name: "input", cmd: cmd, raw: true}
+	asItIs := true
+	input := &payloadFlag{name: "input", cmd: cmd, raw: &asItIs}
 	flags.StringVar(&input.text, "input", "", "input of the run: `JSON`, @FILE, or - for stdin")
 	flags.StringVar(&inputFile, "input-file", "", "`file` of the input, like --input @FILE")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the run after this time; 0 means never")

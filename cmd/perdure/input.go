@@ -16,22 +16,32 @@ import (
 type payloadFlag struct {
 	name string
 	text string
-	raw  bool
+	raw  *bool
 	cmd  *cobra.Command
 }
 
 // addPayload gives cmd a payload flag, and --raw.
 func addPayload(cmd *cobra.Command, name, what string) *payloadFlag {
-	p := &payloadFlag{name: name, cmd: cmd}
+	p := &payloadFlag{name: name, cmd: cmd, raw: new(bool)}
 	cmd.Flags().StringVar(&p.text, name, "", what+": `JSON`, @FILE, or - for stdin")
-	cmd.Flags().BoolVar(&p.raw, "raw", false, "send --"+name+" as it is, JSON or not")
+	cmd.Flags().BoolVar(p.raw, "raw", false, "send --"+name+" as it is, JSON or not")
 	return p
 }
+
+// another gives the command a second payload flag, for which --raw counts, too.
+func (p *payloadFlag) another(name, what string) *payloadFlag {
+	q := &payloadFlag{name: name, cmd: p.cmd, raw: p.raw}
+	p.cmd.Flags().StringVar(&q.text, name, "", what+": `JSON`, @FILE, or - for stdin")
+	return q
+}
+
+// given reports whether the flag was given.
+func (p *payloadFlag) given() bool { return p.cmd.Flags().Changed(p.name) }
 
 // read returns the payload; nil when the flag was not given. Without --raw it refuses a payload that is not
 // JSON: a function written with the SDK's defaults could not read it.
 func (p *payloadFlag) read(stdin io.Reader) ([]byte, error) {
-	if !p.cmd.Flags().Changed(p.name) {
+	if !p.given() {
 		return nil, nil
 	}
 	var payload []byte
@@ -50,7 +60,7 @@ func (p *payloadFlag) read(stdin io.Reader) ([]byte, error) {
 	if len(payload) > id.MaxPayloadBytes {
 		return nil, usagef("--%s: more than %d bytes, the most a payload may have", p.name, id.MaxPayloadBytes)
 	}
-	if !p.raw && !json.Valid(payload) {
+	if !*p.raw && !json.Valid(payload) {
 		return nil, usagef("--%s is not JSON (a text needs its quotes: '\"like this\"'); --raw sends it as it is", p.name)
 	}
 	return payload, nil

@@ -29,6 +29,8 @@ type Effects struct {
 	Long []state.Ref
 	// Expired counts the tasks whose lease has ended for lack of a heartbeat.
 	Expired int
+	// Undelivered counts the signals of functions whose targets do not exist or have ended.
+	Undelivered int
 	// NextExpiration is the earliest deadline that this entry has added, in unix milliseconds; 0 when none.
 	NextExpiration int64
 }
@@ -70,6 +72,7 @@ func (fx *Effects) add(more *Effects) {
 	}
 	fx.Long = append(fx.Long, more.Long...)
 	fx.Expired += more.Expired
+	fx.Undelivered += more.Undelivered
 	fx.expiration(more.NextExpiration)
 }
 

@@ -3,6 +3,8 @@ package machine
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -13,10 +15,25 @@ import (
 	"perdure/recovery"
 )
 
-// applySignal delivers a signal from outside.
+// applySignal delivers a signal from outside, and starts its target if the signal brings a start. It is idempotent by its
+// stored reply.
 func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSignal(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
+	began := false
+	if start := req.GetStart(); start != nil {
+		switch {
+		case !ok || replaces(start.Reuse, ex):
+			if refused := t.startForSignal(cmd); refused != nil {
+				return nil, refused
+			}
+			ex, ok = t.execution(ns, req.Id)
+			began = true
+		case ex.h.Function != start.Function && !ex.h.Status.Terminal():
+			return nil, api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "execution %q runs function %s, not %s", req.Id, ex.h.Function, start.Function).
+				With("namespace", ns).With("id", req.Id)
+		}
+	}
 	if !ok {
 		return nil, wire.NotFound(ns, req.Id)
 	}
@@ -27,7 +44,15 @@ func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if err != nil {
 		return nil, ruleError(ns, err)
 	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Signal{Signal: &perdurev1.SignalResponse{DeliveryId: delivery}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_Signal{Signal: &perdurev1.SignalResponse{DeliveryId: delivery, Started: began}}}, nil
+}
+
+// startForSignal starts the execution that a signal brings with it.
+func (t *txn) startForSignal(cmd *commandv1.Command) *api.Error {
+	start := proto.CloneOf(cmd.GetSignal().GetStart())
+	start.Id = cmd.GetSignal().Id
+	_, refused := applyStart(t, &commandv1.Command{Request: cmd.Request, Namespace: cmd.Namespace, Id: cmd.Id, Kind: &commandv1.Command_Start{Start: start}})
+	return refused
 }
 
 // deliverSignal buffers a signal durably, and ends the execution's wait if it waits for that name.

@@ -63,12 +63,14 @@ func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
 	t.runExpirations(ns, objectID)
 	ex, ok := t.execution(ns, objectID)
 	if !ok {
+		t.fx.Undelivered++
 		return nil, state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))
 	}
 	if !ex.h.Status.Terminal() && ex.h.Kind == state.KindGraph {
 		t.expireWaits(ex, name)
 	}
 	if ex.h.Status.Terminal() {
+		t.fx.Undelivered++
 		return nil, state.EncodeFailure(state.FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))
 	}
 	return ex, recovery.AppendOutcome(nil, recovery.Outcome{})

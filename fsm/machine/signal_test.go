@@ -245,3 +245,51 @@ func TestOneWayRefused(t *testing.T) {
 	w.refused(cmd, perdurev1.Reason_REASON_BAD_REQUEST)
 	w.commit(v, "return x")
 }
+
+// A signal that brings a start: it starts what is not there, goes to what is open whatever its input, and starts an ended
+// execution again only if its reuse says so. It is one change, and its repetition the same answer.
+func TestSignalWithStart(t *testing.T) {
+	w := newWorld(t, 1)
+	with := func(function, input string, reuse perdurev1.Reuse) *commandv1.Command {
+		cmd := signalCmd(w.request(), "e", "go", input)
+		cmd.GetSignal().Start = &perdurev1.StartRequest{Function: function, Input: []byte(input), Reuse: reuse, AllowUnknownFunction: true}
+		return cmd
+	}
+	if level, _ := LevelOf(with("f", "", 0)); level != state.LevelFunctions {
+		t.Errorf("it needs level %d", level)
+	}
+	w.refused(with("", "1", 0), perdurev1.Reason_REASON_BAD_REQUEST)
+	first := with("f", "1", 0)
+	for range 2 {
+		if got := w.do(first).GetSignal(); !got.Started || got.DeliveryId != 1 {
+			t.Fatalf("answered %v", got)
+		}
+	}
+	if got := w.do(with("f", "2", 0)).GetSignal(); got.Started || got.DeliveryId != 2 {
+		t.Errorf("the second is answered %v", got)
+	}
+	w.refused(with("g", "3", perdurev1.Reuse_REUSE_ALWAYS), perdurev1.Reason_REASON_ID_CONFLICT)
+	if got := w.kinds("e"); got != "ExecutionStarted SignalDelivered SignalDelivered" {
+		t.Errorf("the journal is %s", got)
+	}
+	w.commit(w.only("w1", "f"), "return r")
+	w.refused(with("f", "4", 0), perdurev1.Reason_REASON_ALREADY_FINISHED)
+	w.refused(with("f", "4", perdurev1.Reuse_REUSE_IF_FAILED), perdurev1.Reason_REASON_ALREADY_FINISHED)
+	if got := w.do(with("f", "5", perdurev1.Reuse_REUSE_ALWAYS)).GetSignal(); !got.Started || got.DeliveryId != 1 {
+		t.Errorf("a new incarnation is answered %v", got)
+	}
+	w.refused(signalCmd(w.request(), "nobody", "go", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+}
+
+// Signals of functions that reach nobody are counted where the target would be, a client's are not.
+func TestUndeliveredCounted(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(startCmd(w.request(), "done", "g", "x"))
+	w.commit(w.only("w2", "g"), "return r")
+	v := w.begin("e", "f")
+	cmd := w.commitCmd(v, "signal nobody s x; signal done s x; signal e s x; return r")
+	res := w.apply(w.at("e"), &commandv1.Entry{Commands: []*commandv1.Command{cmd, signalCmd(w.request(), "nobody", "s", "x")}})
+	if res.Effects.Undelivered != 2 {
+		t.Errorf("%d signals are counted as undelivered, must be 2", res.Effects.Undelivered)
+	}
+}

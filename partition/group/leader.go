@@ -317,6 +317,9 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 		if fx.Expired > 0 {
 			r.metrics.Expired.Add(float64(fx.Expired))
 		}
+		if fx.Undelivered > 0 {
+			r.metrics.Undelivered.Add(float64(fx.Undelivered))
+		}
 		for _, ref := range fx.Long {
 			r.metrics.Long.Inc()
 			r.log.Warn("journal is long", "event", "journal_long", "namespace", ref.Namespace, "id", ref.ID, "events", state.LongJournal)

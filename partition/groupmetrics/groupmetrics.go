@@ -51,6 +51,7 @@ type Counters struct {
 	Releases      prometheus.Counter
 	Problems      prometheus.Counter
 	Expired       prometheus.Counter
+	Undelivered   prometheus.Counter
 	Long          prometheus.Counter
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
@@ -61,13 +62,13 @@ type Counters struct {
 
 // Set makes the metrics of all groups of a node.
 type Set struct {
-	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
-	releases, problems, expired, long, sent, received         *prometheus.CounterVec
-	joined, givenUp                                           *prometheus.CounterVec
-	commit                                                    *prometheus.HistogramVec
-	diskRefusals                                              prometheus.Counter
-	scraper                                                   *scraper
-	collectors                                                []prometheus.Collector
+	elections, lost, commands, entries, sheds, ticks, shipped      *prometheus.CounterVec
+	releases, problems, expired, undelivered, long, sent, received *prometheus.CounterVec
+	joined, givenUp                                                *prometheus.CounterVec
+	commit                                                         *prometheus.HistogramVec
+	diskRefusals                                                   prometheus.Counter
+	scraper                                                        *scraper
+	collectors                                                     []prometheus.Collector
 }
 
 // New makes the metrics of a node's groups, which Collectors returns. refusals counts the commands that a
@@ -92,6 +93,7 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
 		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
 		{&s.expired, "lease_expiries_total", "Tasks taken from workers that were silent until the lease ended."},
+		{&s.undelivered, "signals_undelivered_total", "Signals of functions to executions that do not exist or have ended."},
 		{&s.long, "long_journals_total", "Executions whose journals have reached 50,000 events."},
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
@@ -120,7 +122,7 @@ func (s *Set) Of(partition uint32) Counters {
 		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Long: s.long.WithLabelValues(p),
+		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Long: s.long.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals,
 	}

@@ -1456,12 +1456,16 @@ func (x *ExecutionSummary) GetProblem() string {
 }
 
 type SignalRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Payload   []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
+	// Starts the execution with the signal, in one change, if there is none of this id, or if its reuse replaces the one that
+	// has ended. An open execution of the same function gets the signal, whatever its input. The id, the namespace and the
+	// request are those of the signal.
+	Start         *StartRequest `protobuf:"bytes,6,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1531,10 +1535,19 @@ func (x *SignalRequest) GetPayload() []byte {
 	return nil
 }
 
+func (x *SignalRequest) GetStart() *StartRequest {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
 type SignalResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of this delivery among those of its name, from 1.
-	DeliveryId    uint64 `protobuf:"varint,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	DeliveryId uint64 `protobuf:"varint,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	// The signal has started the execution.
+	Started       bool `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1574,6 +1587,13 @@ func (x *SignalResponse) GetDeliveryId() uint64 {
 		return x.DeliveryId
 	}
 	return 0
+}
+
+func (x *SignalResponse) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 type CancelRequest struct {
@@ -2097,16 +2117,18 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\tclosed_ms\x18\x05 \x01(\x03R\bclosedMs\x12 \n" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tparent_id\x18\a \x01(\tR\bparentId\x12\x18\n" +
-	"\aproblem\x18\b \x01(\tR\aproblem\"\x9c\x01\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\"\xcc\x01\n" +
 	"\rSignalRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
-	"\apayload\x18\x05 \x01(\fR\apayload\"1\n" +
+	"\apayload\x18\x05 \x01(\fR\apayload\x12.\n" +
+	"\x05start\x18\x06 \x01(\v2\x18.perdure.v1.StartRequestR\x05start\"K\n" +
 	"\x0eSignalResponse\x12\x1f\n" +
 	"\vdelivery_id\x18\x01 \x01(\x04R\n" +
-	"deliveryId\"\xa1\x01\n" +
+	"deliveryId\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\bR\astarted\"\xa1\x01\n" +
 	"\rCancelRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2231,35 +2253,36 @@ var file_perdure_v1_executions_proto_depIdxs = []int32{
 	17, // 21: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
 	28, // 22: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
 	3,  // 23: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	3,  // 24: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	28, // 25: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 26: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	28, // 27: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 28: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
-	2,  // 29: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
-	4,  // 30: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	6,  // 31: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	8,  // 32: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	13, // 33: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	15, // 34: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	18, // 35: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	20, // 36: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	22, // 37: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	24, // 38: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
-	5,  // 39: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	7,  // 40: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	9,  // 41: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	14, // 42: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	16, // 43: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	19, // 44: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	21, // 45: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	23, // 46: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	25, // 47: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
-	39, // [39:48] is the sub-list for method output_type
-	30, // [30:39] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	4,  // 24: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
+	3,  // 25: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	28, // 26: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 27: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	28, // 28: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 29: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 30: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	4,  // 31: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	6,  // 32: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	8,  // 33: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	13, // 34: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	15, // 35: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	18, // 36: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	20, // 37: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	22, // 38: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	24, // 39: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	5,  // 40: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	7,  // 41: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	9,  // 42: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	14, // 43: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	16, // 44: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	19, // 45: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	21, // 46: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	23, // 47: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	25, // 48: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }

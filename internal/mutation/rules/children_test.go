@@ -48,4 +48,16 @@ var childrenBugs = []mutation.Bug{
 		File: "fsm/machine/start_detached.go", Rule: "children: a detached start of a taken id is a conflict",
 		From: "			return conflict(refused.Message), nil\n", To: "			return done, nil\n", Tests: "TestDetachedStart",
 	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal with start: an open execution is not started again",
+		From: "case !ok || replaces(start.Reuse, ex):", To: "case !ok || replaces(start.Reuse, ex) || start.Reuse != 0:", Tests: "TestSignalWithStart",
+	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal with start: the signal is for the function that it would start",
+		From: "case ex.h.Function != start.Function && !ex.h.Status.Terminal():", To: "case ex.h.Function == \"\":", Tests: "TestSignalWithStart",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "signal: one to an ended execution is counted",
+		From: "		t.fx.Undelivered++\n		return nil, state.EncodeFailure(state.FailureTargetFinished", To: "		return nil, state.EncodeFailure(state.FailureTargetFinished", Tests: "TestUndeliveredCounted",
+	},
 }
