@@ -78,7 +78,7 @@ func (c *crasher) before(op errorfs.Op) error {
 		return nil
 	}
 	if err := c.look(disk); err != nil {
-		c.t.Errorf("power loss before operation %d on %s, %d %% of what was not synced kept: %v", op.Kind, op.Path, percent, err)
+		c.t.Errorf("power loss before operation %d on %s, %d %% of unsynced bytes survive: %v", op.Kind, op.Path, percent, err)
 	}
 	return nil
 }

@@ -243,7 +243,7 @@ func (f *failing) run(rng *rand.Rand) error {
 	for _, percent := range []int{0, 100} {
 		disk := f.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
 		if err := f.reopen(disk); err != nil {
-			return fmt.Errorf("%d %% of what was not synced kept: %w", percent, err)
+			return fmt.Errorf("%d %% of unsynced bytes survive: %w", percent, err)
 		}
 	}
 	return nil

@@ -66,14 +66,14 @@ func started(t failer, events ...Event) *book {
 func (b *book) accept(events ...Event) *book {
 	b.t.Helper()
 	for _, ev := range events {
-		if v := b.offer(b.state.NextSeq(), ev); v != nil {
+		if v := b.propose(b.state.NextSeq(), ev); v != nil {
 			b.t.Fatalf("%#v: %v", ev, v)
 		}
 	}
 	return b
 }
 
-// refuse offers an event that must be refused by the rule.
+// refuse proposes an event that must be refused by the rule.
 func (b *book) refuse(rule string, ev Event) *Violation {
 	b.t.Helper()
 	return b.refuseAt(b.state.NextSeq(), rule, ev)
@@ -81,7 +81,7 @@ func (b *book) refuse(rule string, ev Event) *Violation {
 
 func (b *book) refuseAt(seq uint64, rule string, ev Event) *Violation {
 	b.t.Helper()
-	v := b.offer(seq, ev)
+	v := b.propose(seq, ev)
 	if v == nil {
 		b.t.Fatalf("accepted %#v, want %s", ev, rule)
 	} else if v.Rule != rule {
@@ -90,8 +90,8 @@ func (b *book) refuseAt(seq uint64, rule string, ev Event) *Violation {
 	return v
 }
 
-// offer checks one event by State, the twin and Check, and returns State's refusal.
-func (b *book) offer(seq uint64, ev Event) *Violation {
+// propose checks one event by State, the twin and Check, and returns State's refusal.
+func (b *book) propose(seq uint64, ev Event) *Violation {
 	b.t.Helper()
 	before := b.state.Clone()
 	checked := b.state.Check(seq, ev)
@@ -237,7 +237,7 @@ func withoutEmpty(ev Event) Event {
 	return v.Interface().(Event)
 }
 
-// at offers the same event in each of these situations and expects the rules named.
+// at proposes the same event in each of these situations and expects the rules named.
 func refusedIn(t *testing.T, ev Event, rules map[Status]string) {
 	t.Helper()
 	situations := map[Status][]Event{

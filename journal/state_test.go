@@ -10,7 +10,7 @@ import (
 )
 
 // State, the specification's scans and Check agree on every event of random journals, and State's queries
-// return what the scans find (book.offer).
+// return what the scans find (book.propose).
 func TestStateAgreesWithItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBook(t)
@@ -19,7 +19,7 @@ func TestStateAgreesWithItsTwin(t *testing.T) {
 			if oneIn(t, 40) {
 				seq = rapid.Uint64Range(0, seq+2).Draw(t, "seq")
 			}
-			b.offer(seq, drawEvent(t, b.state))
+			b.propose(seq, drawEvent(t, b.state))
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// A payload that waits to be consumed is not kept in memory: 100 signals of 4 MiB take what 100 small ones take.
+// A payload that waits to be consumed is not held in memory: 100 signals of 4 MiB take what 100 small ones take.
 func TestBufferedPayloadsAreNotKept(t *testing.T) {
 	s := started(t).state
 	for i := range uint64(100) {

@@ -226,11 +226,11 @@ func TestIdleStreams(t *testing.T) {
 func TestIdleStreamsGiveWay(t *testing.T) {
 	noLeaks(t)
 	a := start(t, "a", func(c *Config) { c.Timing.StreamTimeout = time.Hour })
-	kept, err := net.Dial("tcp", a.Addr())
+	open, err := net.Dial("tcp", a.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
+	defer open.Close()
 	inbound := func() int {
 		a.gate.mu.Lock()
 		defer a.gate.mu.Unlock()
@@ -251,9 +251,9 @@ func TestIdleStreamsGiveWay(t *testing.T) {
 	b := start(t, "b", join(a))
 	a.sees(t, "a-1", "b-1")
 	b.sees(t, "a-1", "b-1")
-	_ = kept.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_ = open.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	var timeout net.Error
-	if _, err := kept.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
+	if _, err := open.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("the other host's stream gave way: %v", err)
 	}
 }

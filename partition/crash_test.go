@@ -201,7 +201,7 @@ func (c *crashTest) point(w *twin, l *load, now *image) *image {
 		go func() {
 			defer wg.Done()
 			if err := c.check(w, i, rng, whole); err != nil {
-				c.t.Errorf("point %d, %d %% of what was not synced kept: %v", c.sum.points, i.percent, err)
+				c.t.Errorf("point %d, %d %% of unsynced bytes survive: %v", c.sum.points, i.percent, err)
 			}
 		}()
 	}

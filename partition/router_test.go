@@ -135,9 +135,9 @@ func TestNoSuchPartition(t *testing.T) {
 // Every error of a proposal is one of the interface's.
 func TestErrorsAreTyped(t *testing.T) {
 	n := newMemNode(t, 1)
-	_, err := n.Router().Propose(bg(t), signalCmd("s", "nobody", "go", ""))
+	_, err := n.Router().Propose(bg(t), signalCmd("s", "absent", "go", ""))
 	var e *api.Error
-	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND || e.Meta["id"] != "nobody" {
+	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND || e.Meta["id"] != "absent" {
 		t.Errorf("%v", err)
 	}
 }

@@ -136,7 +136,7 @@ func roundTrip[V any](t *testing.T, gen *rapid.Generator[V], add func([]byte, V)
 	rapid.Check(t, func(t *rapid.T) {
 		v := gen.Draw(t, "v")
 		b := add([]byte("prefix"), v)[len("prefix"):]
-		kept := slices.Clone(b)
+		whole := slices.Clone(b)
 		got, err := decode(b)
 		for i := range b {
 			b[i] ^= 0xff
@@ -147,12 +147,12 @@ func roundTrip[V any](t *testing.T, gen *rapid.Generator[V], add func([]byte, V)
 		if openEnded(v) {
 			return
 		}
-		for n := range kept {
-			if _, err := decode(kept[:n]); err == nil {
-				t.Fatalf("%x is accepted without its last %d bytes", kept, len(kept)-n)
+		for n := range whole {
+			if _, err := decode(whole[:n]); err == nil {
+				t.Fatalf("%x is accepted without its last %d bytes", whole, len(whole)-n)
 			}
 		}
-		if _, err := decode(append(kept, 0)); err == nil {
+		if _, err := decode(append(whole, 0)); err == nil {
 			t.Fatal("it is accepted with a byte after the end")
 		}
 	})

@@ -91,7 +91,7 @@ func dump(s *MemStore) string {
 		lines = append(lines, "callback "+awaited+" wakes "+awaiter)
 	}
 	for id, address := range s.AllListeners() {
-		lines = append(lines, "listener "+id+" tells "+address)
+		lines = append(lines, "listener "+id+" notifies "+address)
 	}
 	for id, at := range s.PromiseTimers() {
 		lines = append(lines, fmt.Sprintf("timer %s at %d", id, at))

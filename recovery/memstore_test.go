@@ -13,13 +13,13 @@ func TestMemStoreRelations(t *testing.T) {
 		s.AddCallback("x", awaiter)
 	}
 	s.AddCallback("y", "b")
-	lent, lentBack := s.Callbacks("x"), s.AwaitedBy("b")
+	shared, sharedBack := s.Callbacks("x"), s.AwaitedBy("b")
 	s.RemoveCallback("x", "b")
 	s.RemoveCallback("x", "b")
 	s.RemoveCallback("z", "b")
 	s.AddCallback("x", "0")
-	if !slices.Equal(lent, []string{"a", "b", "c"}) || !slices.Equal(lentBack, []string{"x", "y"}) {
-		t.Errorf("lent slices changed to %q and %q", lent, lentBack)
+	if !slices.Equal(shared, []string{"a", "b", "c"}) || !slices.Equal(sharedBack, []string{"x", "y"}) {
+		t.Errorf("shared slices changed to %q and %q", shared, sharedBack)
 	}
 	if got := s.Callbacks("x"); !slices.Equal(got, []string{"0", "a", "c"}) {
 		t.Errorf("callbacks %q", got)

@@ -29,12 +29,12 @@ type mTask struct {
 }
 
 type model struct {
-	now      int64
-	promises map[string]mPromise
-	tasks    map[string]mTask
-	waits    map[[2]string]bool // awaited, awaiter
-	tells    map[[2]string]bool // promise, address
-	out      []string
+	now       int64
+	promises  map[string]mPromise
+	tasks     map[string]mTask
+	waits     map[[2]string]bool // awaited, awaiter
+	listeners map[[2]string]bool // promise, address
+	out       []string
 }
 
 // op is one random operation, for both sides.
@@ -64,7 +64,7 @@ const modelRetry = 7
 
 func newModel() *model {
 	return &model{promises: map[string]mPromise{}, tasks: map[string]mTask{},
-		waits: map[[2]string]bool{}, tells: map[[2]string]bool{}}
+		waits: map[[2]string]bool{}, listeners: map[[2]string]bool{}}
 }
 
 func (m *model) view() *model {
@@ -172,9 +172,9 @@ func (m *model) settleNow(id, state, value string, at int64, asleep uint) (await
 			awaiters = append(awaiters, pair[1])
 		}
 	}
-	for pair := range m.tells {
+	for pair := range m.listeners {
 		if pair[0] == id {
-			delete(m.tells, pair)
+			delete(m.listeners, pair)
 			addresses = append(addresses, pair[1])
 		}
 	}
@@ -214,7 +214,7 @@ func (m *model) armed(id string) bool {
 			return true
 		}
 	}
-	for pair := range m.tells {
+	for pair := range m.listeners {
 		if pair[0] == id {
 			return true
 		}
@@ -362,7 +362,7 @@ func (m *model) step(o op) []string {
 		case !open(id):
 			return []string{"precondition"}
 		case p.state == "pending":
-			m.tells[[2]string{id, o.address}] = true
+			m.listeners[[2]string{id, o.address}] = true
 			return []string{"ok", "waiting", v.showP(id)}
 		}
 		return []string{"ok", v.showP(id)}

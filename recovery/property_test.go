@@ -128,7 +128,7 @@ func (r *run) lapsed(v *model, id string) bool {
 
 // waitedFor: pending, with an awaiter or a listener.
 func (r *run) waitedFor(v *model, id string) bool {
-	for _, set := range []map[[2]string]bool{r.m.waits, r.m.tells} {
+	for _, set := range []map[[2]string]bool{r.m.waits, r.m.listeners} {
 		for pair := range set {
 			if pair[0] == id && r.open(v, id) {
 				return true
@@ -573,7 +573,7 @@ func (m *model) fingerprint() string {
 		}
 	}
 	pairs(m.waits, "<")
-	pairs(m.tells, ">")
+	pairs(m.listeners, ">")
 	for _, id := range slices.Sorted(maps.Keys(m.promises)) {
 		if m.armed(id) {
 			b = fmt.Appendf(b, "|%s@%d", id, m.promises[id].timeout)

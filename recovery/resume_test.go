@@ -85,18 +85,18 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// A lent list of resumes must survive what is done to the task later.
+// A shared list of resumes must survive what is done to the task later.
 func TestResumeDoesNotWriteIntoLentSlices(t *testing.T) {
 	w := newWorld(t)
 	w.make("a", true, 1000)
 	for _, by := range []string{"m", "z"} {
 		Resume(w.s, 3, "a", by, retry)
 	}
-	lent := w.task("a")
-	lent.Resumes = lent.Resumes[:1:2] // room for one more
-	w.s.PutTask(lent)
+	shared := w.task("a")
+	shared.Resumes = shared.Resumes[:1:2] // capacity for one more
+	w.s.PutTask(shared)
 	Resume(w.s, 4, "a", "b", retry)
-	if lent.Resumes[0] != "m" || lent.Resumes[:2][1] != "z" {
-		t.Errorf("the lent slice is %q now", lent.Resumes[:2])
+	if shared.Resumes[0] != "m" || shared.Resumes[:2][1] != "z" {
+		t.Errorf("the shared slice is %q now", shared.Resumes[:2])
 	}
 }

@@ -344,13 +344,13 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 
 		// Operations.
 		{"a timer's promise gone", audit.RuleOperation, "sleeping", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("sleeping")+":0")) }},
-		{"a timer due at another time", audit.RuleOperation, "sleeping", func(s *plot) {
+		{"a timer for another time", audit.RuleOperation, "sleeping", func(s *plot) {
 			s.promise(name("sleeping")+":0", func(p *recovery.Promise) { p.TimeoutAt++ })
 		}},
 		{"a child of another caller", audit.RuleOperation, "calling", func(s *plot) {
 			s.header(name("calling")+":0", func(h *state.Header) { h.ParentIncarnation++ })
 		}},
-		{"an operation nobody began", audit.RuleOperation, "working:5", func(s *plot) {
+		{"an operation without an event", audit.RuleOperation, "working:5", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("working")+":5"), recovery.AppendPromise(nil, recovery.Promise{
 				ID: name("working") + ":5", Incarnation: s.readHeader(name("working")).Incarnation, State: recovery.PromisePending,
 				External: true, TimeoutAt: state.Never, CreatedAt: 5}))
@@ -409,7 +409,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a commit that ended what is open", audit.RuleHeader, "sleeping", func(s *plot) {
 			s.header(name("sleeping"), func(h *state.Header) { h.LastState = recovery.TaskFulfilled })
 		}},
-		{"a problem that nobody had", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Problem = "none" }) }},
+		{"a problem that no task had", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Problem = "none" }) }},
 		{"settled before it was closed", audit.RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-1, p.SettledAt-1 })
 		}},
@@ -438,7 +438,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a promise of an entry to come", audit.RuleClock, "bare", func(s *plot) {
 			s.promise(name("bare"), func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
 		}},
-		{"a start of a child that nobody asked for", audit.RuleMessage, "either", func(s *plot) {
+		{"a start of a child without a parent", audit.RuleMessage, "either", func(s *plot) {
 			for n := range 8 {
 				s.promise(name("either")+":"+strconv.Itoa(n+1), func(p *recovery.Promise) { p.Incarnation++ })
 			}

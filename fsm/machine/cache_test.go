@@ -97,7 +97,7 @@ func TestCacheIsBounded(t *testing.T) {
 			}
 		}
 		if n := cache.order.Len(); n < c.least {
-			t.Errorf("%s: only %d executions are kept", c.name, n)
+			t.Errorf("%s: only %d executions are cached", c.name, n)
 		}
 		for i := range 200 {
 			if got := w.do(signalCmd(nil, fmt.Sprint("e", i), "s", "y")).GetSignal().DeliveryId; got != 2 {
@@ -106,7 +106,7 @@ func TestCacheIsBounded(t *testing.T) {
 			w.do(terminateCmd(fmt.Sprint("e", i), ""))
 		}
 		if cache.order.Len() != 0 || cache.bytes != 0 {
-			t.Errorf("%s: %d executions that have ended are kept, %d bytes", c.name, cache.order.Len(), cache.bytes)
+			t.Errorf("%s: %d executions that have ended are cached, %d bytes", c.name, cache.order.Len(), cache.bytes)
 		}
 		w.audit(w.parts[0])
 	}

@@ -402,7 +402,7 @@ func TestDeepCalls(t *testing.T) {
 	}
 }
 
-// When the whole tree is due at once, every level ends by its own deadline, in one go.
+// When all deadlines of a tree expire at once, every level ends by its own deadline, in one go.
 func TestDeepDeadlines(t *testing.T) {
 	for _, limit := range []uint32{0, 1} {
 		w := newWorld(t, 1)

@@ -88,7 +88,7 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 		{"a number that comes again", entity.EntryOrder, "acc@busy", func(s *plot) {
 			s.entityHead("acc@busy", func(e *state.Entity) { e.NextSeq = 1 })
 		}},
-		{"a call that nobody waits for", audit.RuleEntity, "acc@busy", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, waiting)) }},
+		{"a call without a waiter", audit.RuleEntity, "acc@busy", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, waiting)) }},
 		{"a task that does not wait for a worker", audit.RuleEntity, "acc@busy", func(s *plot) {
 			s.task(id.EntityTask("acc@busy"), func(task *recovery.Task) {
 				s.drop(keys.ReadyOf(ns, task.Target, task.RetryAt, task.ID))
@@ -106,7 +106,7 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 		{"a time that no entity has", audit.RuleDeadline, "acc@2", func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DeadlineEntity, 77, ns, "acc@2"), []byte{})
 		}},
-		{"a result that is kept for ever", audit.RuleDeadline, answered, func(s *plot) {
+		{"a result without a deadline", audit.RuleDeadline, answered, func(s *plot) {
 			s.drop(keys.DeadlineOf(keys.DeadlineAnswer, w.now+state.AnswerRetentionMS, ns, answered))
 		}},
 		{"a lock that its section does not know to have lost", audit.RuleSection, "holder", func(s *plot) {

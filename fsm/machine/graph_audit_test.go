@@ -18,7 +18,7 @@ import (
 //
 //	run      in its second incarnation: kept, completed, running, waiting, pausing and sleeping nodes, a signal that came
 //	wave     has results that are not observed
-//	many     is to go on at the next tick
+//	many     continues at the next tick
 //	failed, done, stopped   have ended
 func graphState(t *testing.T) (*world, *part) {
 	w := newWorld(t, 1)
@@ -76,7 +76,7 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 		} {
 			below := p.state.Clone()
 			below.Apply(c.writes)
-			if found := audited(t, below, p.cfg); len(found) == 0 && !formerLife(p, key) {
+			if found := audited(t, below, p.cfg); len(found) == 0 && !ofFormerIncarnation(p, key) {
 				t.Errorf("%s key %q was %s, and nothing is found", keys.NameOf(key), key, c.what)
 			}
 		}
@@ -85,8 +85,8 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 	t.Logf("%d keys", looked)
 }
 
-// formerLife: of an earlier incarnation only the parts that a later one keeps are needed.
-func formerLife(p *part, key []byte) bool {
+// ofFormerIncarnation: of an earlier incarnation only the parts that a later one keeps are needed.
+func ofFormerIncarnation(p *part, key []byte) bool {
 	return bytes.Contains(key, append([]byte("run\x00\x01"), keys.AppendUint64(nil, 1)...)) || keys.Family(key[0]) == keys.Latch && bytes.Contains(key, keys.AppendUint64(nil, 1))
 }
 
@@ -112,7 +112,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		{"no output", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = nil }) }},
 		{"an output of what was skipped", audit.RuleGraph, "run", func(s *plot) { row(s, 2, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
 		{"an output of what runs", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
-		{"an output besides the one that was kept", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"an output besides the retained one", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
 		{"no output of what is not observed", audit.RuleGraph, "wave", func(s *plot) {
 			key := keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 0)
 			r, _ := state.DecodeRow(s.get(key))
@@ -145,7 +145,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			s.put(keys.GraphOf(ns, "run", s.readHeader("run").Former), s.get(keys.GraphOf(ns, "done", s.readHeader("done").Incarnation)))
 		}},
 		{"graphs in a state that knows none", audit.RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFirst)) }},
-		{"a result that nobody had", audit.RuleGraph, "run", func(s *plot) {
+		{"a result without an attempt", audit.RuleGraph, "run", func(s *plot) {
 			row(s, 3, func(r *state.NodeRow) { r.Status, r.Signal, r.Output = reduction.StatusCompleted, "", []byte("1") })
 		}},
 		{"a node that runs before its time", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Status = reduction.StatusRunning }) }},
@@ -155,8 +155,8 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		{"another pause", audit.RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt++ }) }},
 		{"no pause", audit.RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt = 0 }) }},
 		{"a wave in a graph without", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Wave = 1 }) }},
-		{"kept from nowhere", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.From = 7777 }) }},
-		{"running and kept", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Kept = true }) }},
+		{"retained from nowhere", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.From = 7777 }) }},
+		{"running and retained", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Kept = true }) }},
 		{"failed by propagation after it was started", audit.RuleGraph, "run", func(s *plot) {
 			row(s, 6, func(r *state.NodeRow) { r.Status, r.Propagated = reduction.StatusFailed, true })
 		}},
@@ -171,11 +171,11 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			_, spec, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
 			s.put(keys.GraphOf(ns, "run", run), state.EncodeGraph(spec, []byte("other")))
 		}},
-		{"no node to go on with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DeadlineGraph, s.readHeader("many").GraphAt, ns, "many")) }},
+		{"no node to continue with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DeadlineGraph, s.readHeader("many").GraphAt, ns, "many")) }},
 		{"a run that goes on for no reason", audit.RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineGraph, 5, ns, "run"), []byte{}) }},
 		{"an attempt for no reason", audit.RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineGraph, 5, ns, "run:1"), []byte{}) }},
 		{"another payload", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "other"), []byte("2")) }},
-		{"a signal that nobody sent", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
+		{"a signal without a sender", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
 		{"a promise of nobody's", audit.RuleHeader, "run", func(s *plot) { s.promise("run", func(p *recovery.Promise) { p.Tags = nil }) }},
 		{"a node whose promise is settled", audit.RuleGraph, "run", func(s *plot) {
 			s.promise("run:1", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })

@@ -87,7 +87,7 @@ func TestGraphDamage(t *testing.T) {
 		if family == keys.Graph || family == keys.Node {
 			for what, changed := range map[string][]byte{"cutting": value[:len(value)-1], "growing": append(bytes.Clone(value), 0), "emptying": {}} {
 				var damage *state.CorruptError
-				if err := try(what, changed); !errors.As(err, &damage) && !formerLife(p, key) && !bytes.Contains(key, []byte("run:6.0\x00")) {
+				if err := try(what, changed); !errors.As(err, &damage) && !ofFormerIncarnation(p, key) && !bytes.Contains(key, []byte("run:6.0\x00")) {
 					// No reader uses the remains of an earlier incarnation and its subgraph.
 					t.Errorf("%s of %q went unnoticed: %v", what, key, err)
 				}

@@ -31,7 +31,7 @@ func TestNewPromise(t *testing.T) {
 	}
 	w.pass(50)
 	if got := w.sendResult("e", 2); got == "" || got[:8] != "!timeout" {
-		t.Errorf("a promise that nobody settled: the journal says %s", got)
+		t.Errorf("a promise that was not settled: the journal says %s", got)
 	}
 	w.commit(w.only("w1", "f"), "return x")
 }

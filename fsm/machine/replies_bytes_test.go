@@ -117,7 +117,7 @@ func TestRepliesBoundedInBytes(t *testing.T) {
 	w.audit(w.parts[0])
 	kept := count(w.parts[0].state, []byte{byte(keys.Reply)})
 	if kept < 6 || kept > 8 {
-		t.Errorf("%d replies of some 500 bytes are kept, 4,000 bytes may be", kept)
+		t.Errorf("%d replies of some 500 bytes are stored, 4,000 bytes may be", kept)
 	}
 	for i, cmd := range sent {
 		cmd.Request.AgeMs = uint64(60-i)*10_000 - 9_999

@@ -27,7 +27,7 @@ func TestSignalRepeated(t *testing.T) {
 	if got := w.do(one).GetSignal().DeliveryId; got != 1 {
 		t.Errorf("delivery %d", got)
 	}
-	// A refusal is not kept: nothing was done.
+	// A refusal is not stored: it changed nothing.
 	late := signalCmd(w.request(), "later", "s", "3")
 	w.refused(late, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	w.do(startCmd(w.request(), "later", "f", ""))
@@ -59,7 +59,7 @@ func TestExpiredReplies(t *testing.T) {
 	w.now++
 	w.do(tickCmd(0))
 	if n := count(w.parts[0].state, []byte{byte(keys.Reply)}); n != 3 {
-		t.Errorf("%d replies are kept, must be 3", n)
+		t.Errorf("%d replies are stored, must be 3", n)
 	}
 	w.open(w.parts[0])
 	e := w.refused(aged(old, w.now-oldAt), perdurev1.Reason_REASON_OUTCOME_UNKNOWN)
@@ -75,7 +75,7 @@ func TestExpiredReplies(t *testing.T) {
 	before := count(w.parts[0].state, []byte{byte(keys.Reply)})
 	w.do(signalCmd(nil, "e", "s", "6"))
 	if n := count(w.parts[0].state, []byte{byte(keys.Reply)}); n != before {
-		t.Errorf("%d replies are kept, there were %d", n, before)
+		t.Errorf("%d replies are stored, there were %d", n, before)
 	}
 }
 

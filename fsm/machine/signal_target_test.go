@@ -343,12 +343,12 @@ func TestAuditSends(t *testing.T) {
 		{"a signal that goes elsewhere", audit.RuleMessage, "e", func(s *plot) {
 			s.promise("e:2", func(p *recovery.Promise) { p.Param = []byte("else") })
 		}},
-		{"a signal that nobody sent", audit.RuleMessage, "e", func(s *plot) {
+		{"a signal without a sender", audit.RuleMessage, "e", func(s *plot) {
 			msg, put := answer(s, 2)
 			msg.GetSignalCall().PromiseId = "e:1"
 			put()
 		}},
-		{"an answer that says delivered, of nobody", audit.RuleMessage, near(p.world, src, "nobody"), func(s *plot) {
+		{"an answer that says delivered, of no execution", audit.RuleMessage, near(p.world, src, "nobody"), func(s *plot) {
 			msg, put := answer(s, 5)
 			msg.GetSignalDone().Outcome = value("")
 			put()

@@ -204,7 +204,7 @@ func TestLeftOverCallbacks(t *testing.T) {
 	w.now += 6000
 	w.tick()
 	if got := w.describe("e"); got.Task.State != "suspended" {
-		t.Errorf("woken by a timer nobody waits for: %v", got)
+		t.Errorf("woken by a timer without a waiter: %v", got)
 	}
 	w.do(signalCmd(nil, "e", "s", "x"))
 	w.commit(w.only("w1", "f"), "return x")

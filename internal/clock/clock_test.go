@@ -34,17 +34,17 @@ func TestAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock Clock = System{}
 		begun := clock.Now()
-		kept, _ := clock.After(time.Second)
+		armed, _ := clock.After(time.Second)
 		stopped, stop := clock.After(time.Second)
 		stop()
-		if at := <-kept; at.Sub(begun) != time.Second {
+		if at := <-armed; at.Sub(begun) != time.Second {
 			t.Errorf("a timer of a second sends after %v", at.Sub(begun))
 		}
 		end, _ := clock.After(time.Hour)
 		select {
 		case <-stopped:
 			t.Error("a stopped timer sends")
-		case <-kept:
+		case <-armed:
 			t.Error("a timer sends twice")
 		case <-end:
 		}

@@ -90,7 +90,7 @@ func TestHoldBack(t *testing.T) {
 
 // commitHeld reports whether a leader holds back signals to an entity of partition 1.
 func commitHeld(r *Replica, entityID string) bool {
-	return r.serving().ship.holdBack(commitCmd("probe", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: ns, Id: "nobody"}, Sends: []*perdurev1.Send{
+	return r.serving().ship.holdBack(commitCmd("probe", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: ns, Id: "absent"}, Sends: []*perdurev1.Send{
 		{What: &perdurev1.Send_EntitySignal{EntitySignal: &perdurev1.EntitySignal{Id: entityID}}}}})) != nil
 }
 
@@ -114,7 +114,7 @@ func TestHoldBackOfLongOutbox(t *testing.T) {
 			t.Errorf("%d sent, %d acknowledged: %d count", c.last, c.acked, n)
 		}
 	}
-	if refused := s.holdBack(commitCmd("x", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: ns, Id: "nobody"}, Sends: []*perdurev1.Send{{What: &perdurev1.Send_EntitySignal{EntitySignal: &perdurev1.EntitySignal{Id: to}}}}})); refused != nil {
+	if refused := s.holdBack(commitCmd("x", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: ns, Id: "absent"}, Sends: []*perdurev1.Send{{What: &perdurev1.Send_EntitySignal{EntitySignal: &perdurev1.EntitySignal{Id: to}}}}})); refused != nil {
 		t.Errorf("an empty outbox holds back: %v", refused)
 	}
 }

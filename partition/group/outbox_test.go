@@ -147,7 +147,7 @@ func TestShipping(t *testing.T) {
 	n := newMemNode(t, 2)
 	r := n.router.Replicas()[0]
 	f := replaceFar(t, r)
-	signals(t, n, idIn(n.Router(), 1, "nobody"), 5)
+	signals(t, n, idIn(n.Router(), 1, "absent"), 5)
 	holds := func(what string, want ...uint64) {
 		t.Helper()
 		if have := outbox(t, r); !slices.Equal(have, want) {

@@ -126,7 +126,7 @@ func TestRefusedBesideAccepted(t *testing.T) {
 	}{
 		{startCmd("1", "a", "f", "in"), 0},
 		{startCmd("2", "a", "f", "another input"), perdurev1.Reason_REASON_ID_CONFLICT},
-		{signalCmd("3", "nobody", "go", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND},
+		{signalCmd("3", "absent", "go", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND},
 		{promiseCmd("p", 1<<40), 0},
 		{startCmd("4", "p", "f", ""), perdurev1.Reason_REASON_ID_CONFLICT},
 		{signalCmd("5", "a", "go", "payload"), 0},

@@ -53,7 +53,7 @@ func sendSignals(t *testing.T, n *node, from, to uint32, count, size int) (targe
 	t.Helper()
 	r := n.Router()
 	sender, target := idIn(r, from, "sender"), idIn(r, to, "target")
-	must(t, r, startCmd("start "+target, target, "nobody", ""))
+	must(t, r, startCmd("start "+target, target, "absent", ""))
 	w := n.Dispatcher().Attach(workers.Spec{ID: "w", Namespace: ns, Functions: []string{"send"}, LeaseMS: 600_000, Capacity: 1})
 	t.Cleanup(w.Detach)
 	must(t, r, startCmd("start "+sender, sender, "send", ""))
@@ -142,7 +142,7 @@ func TestShipmentEntersTheLogOnce(t *testing.T) {
 	n, disk := newGatedNode(t, 2)
 	r := n.router.Replicas()[1]
 	target := idIn(n.Router(), 1, "target")
-	must(t, n.Router(), startCmd("start", target, "nobody", ""))
+	must(t, n.Router(), startCmd("start", target, "absent", ""))
 	shipment := func(from, to uint64) *commandv1.Command {
 		d := &commandv1.Deliver{Source: 0, Epoch: 1}
 		for seq := from; seq <= to; seq++ {

@@ -31,7 +31,7 @@ func TestFailuresLoggedOnce(t *testing.T) {
 	wall := &fixedClock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	b := NewRebuilder(Options{Log: slog.New(slog.NewTextHandler(&logged, nil)), Clock: wall})
 	lines := func(what string) int { return strings.Count(logged.String(), what) }
-	later := fmt.Errorf("its leadership could not be handed on: %w", refusal.TryLater(1, "nobody can take it now"))
+	later := fmt.Errorf("its leadership could not be handed on: %w", refusal.TryLater(1, "no member can take it now"))
 	for range 4 {
 		b.logFailure(1, later, false)
 		b.logFailure(1, errors.New("no space left"), false)

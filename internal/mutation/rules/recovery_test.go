@@ -137,7 +137,7 @@ var recoveryBugs = []mutation.Bug{
 		From: `if !ok || !own.Live(now) {`, To: `if !ok || own.State != PromisePending {`, Tests: "TestResume",
 	},
 	{
-		File: "recovery/resume.go", Rule: "resume: a lent list is not written into",
+		File: "recovery/resume.go", Rule: "resume: a shared list is not written into",
 		From: "resumes := make([]string, 0, len(t.Resumes)+1)\n\t\tresumes = append(resumes, t.Resumes[:i]...)\n\t\tresumes = append(resumes, by)\n\t\tt.Resumes = append(resumes, t.Resumes[i:]...)",
 		To:   "t.Resumes = slices.Insert(t.Resumes, i, by)", Tests: "TestResumeDoesNotWriteIntoLentSlices",
 	},

@@ -15,7 +15,7 @@ import (
 
 // The status and a metric show the states that a rebuild has quarantined, also after a restart. Only an
 // operator's command deletes them: nothing else, and none while the present replica does not work.
-func TestKeptReplicas(t *testing.T) {
+func TestQuarantinedReplicas(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 2, timeouts, on(net), func(cfg *Config) { cfg.Registerer = prometheus.NewRegistry() })
 		ctx, victim, op := bg(t), all[2], all[0].Operator()
@@ -25,7 +25,7 @@ func TestKeptReplicas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		kept := func() []*perdurev1.KeptReplica {
+		quarantined := func() []*perdurev1.KeptReplica {
 			t.Helper()
 			var s *perdurev1.ClusterStatus
 			waitFor(t, "all to answer", func() bool { // one has just started
@@ -62,11 +62,11 @@ func TestKeptReplicas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if have := kept(); len(have) > 0 {
+		if have := quarantined(); len(have) > 0 {
 			t.Fatalf("it keeps %v", have)
 		}
 		if r, err := forget(1, ""); err != nil || len(r.Forgotten) > 0 {
-			t.Errorf("nothing is kept: %v, %v", r, err)
+			t.Errorf("nothing is quarantined: %v, %v", r, err)
 		}
 		shows(t, registry(), "kept_bytes{1}", "0", equals(0))
 		rebuild(0)
@@ -83,7 +83,7 @@ func TestKeptReplicas(t *testing.T) {
 		victim.cfg.Registerer = prometheus.NewRegistry()
 		victim.start(t)
 		waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().Halted() != nil }, func() string { return fmt.Sprint(victim.NotReady()) })
-		have := kept()
+		have := quarantined()
 		if len(have) != 2 || have[0].Partition != 0 || have[1].Partition != 1 || have[1].Bytes == 0 {
 			t.Fatalf("it keeps %v", have)
 		}
@@ -91,11 +91,11 @@ func TestKeptReplicas(t *testing.T) {
 		if _, err := forget(1, ""); reasonOf(err) != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED {
 			t.Errorf("a halted replica's: %v", err)
 		}
-		if len(kept()) != 2 {
+		if len(quarantined()) != 2 {
 			t.Error("it was deleted nevertheless")
 		}
 		rebuild(1)
-		have = kept()
+		have = quarantined()
 		if len(have) != 3 || have[1].Name >= have[2].Name {
 			t.Fatalf("it keeps %v", have)
 		}
@@ -110,15 +110,15 @@ func TestKeptReplicas(t *testing.T) {
 		if _, err := op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
 			t.Errorf("no such node: %v", err)
 		}
-		if r, err := forget(1, "kept-0001-20200102T030405.000"); err != nil || len(r.Forgotten) > 0 || len(kept()) != 3 {
+		if r, err := forget(1, "kept-0001-20200102T030405.000"); err != nil || len(r.Forgotten) > 0 || len(quarantined()) != 3 {
 			t.Errorf("one that is not there: %v, %v", r, err)
 		}
 
 		r, err := forget(1, have[2].Name)
-		if err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Name != have[2].Name || len(kept()) != 2 {
+		if err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Name != have[2].Name || len(quarantined()) != 2 {
 			t.Errorf("by its name: %v, %v", r, err)
 		}
-		if r, err = forget(1, ""); err != nil || len(r.Forgotten) != 1 || len(kept()) != 1 {
+		if r, err = forget(1, ""); err != nil || len(r.Forgotten) != 1 || len(quarantined()) != 1 {
 			t.Errorf("all: %v, %v", r, err)
 		}
 		shows(t, registry(), "kept_bytes{1}", "0", equals(0))
@@ -135,7 +135,7 @@ func TestKeptReplicas(t *testing.T) {
 		if err := victim.cfg.FS.RemoveAll("data/" + have[0].Name); err != nil {
 			t.Fatal(err)
 		}
-		if have := kept(); len(have) > 0 {
+		if have := quarantined(); len(have) > 0 {
 			t.Errorf("it keeps %v", have)
 		}
 		if r, err := victim.Operator().ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3"}); err != nil || len(r.Forgotten) > 0 {
@@ -146,7 +146,7 @@ func TestKeptReplicas(t *testing.T) {
 }
 
 // While a replica is being rebuilt, nothing of it is deleted.
-func TestKeptWhileRebuilding(t *testing.T) {
+func TestQuarantineWhileRebuilding(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 1, timeouts, on(net))
 		fs := all[1].cfg.FS
