@@ -79,7 +79,7 @@ func TestFailureCrosses(t *testing.T) {
 	if !errors.As(err, &ended) || ended.ID != "x" || !strings.Contains(err.Error(), "no money") {
 		t.Errorf("%v", err)
 	}
-	if _, err := outer.Attach(f.client(client.Options{}), "nobody").Result(t.Context()); err == nil {
+	if _, err := outer.Attach(f.client(client.Options{}), "missing").Result(t.Context()); err == nil {
 		t.Error("a result of nothing")
 	}
 }

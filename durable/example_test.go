@@ -33,7 +33,7 @@ var order = durable.NewFunction("order", func(ctx durable.Context, in Order) (st
 	}
 	_, err = durable.WaitSignal[string](ctx, "packed", durable.Timeout(48*time.Hour))
 	if errors.Is(err, durable.ErrTimeout) {
-		return "", &durable.Error{Type: "not packed", Message: "nobody packed " + in.ID}
+		return "", &durable.Error{Type: "not packed", Message: "no packer packed " + in.ID}
 	}
 	if err != nil {
 		return "", err

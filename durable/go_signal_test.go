@@ -13,7 +13,7 @@ import (
 // The future of a signal says what became of it, the same at every replay; Signal does not wait for it.
 func TestGoSignal(t *testing.T) {
 	f := newFake(t)
-	f.missing = map[string]bool{"nobody": true}
+	f.missing = map[string]bool{"missing": true}
 	f.children["far"] = func(target []byte) *perdurev1.Outcome {
 		switch string(target) {
 		case "over":
@@ -26,7 +26,7 @@ func TestGoSignal(t *testing.T) {
 	fn := NewFunction("sender", func(ctx Context, _ string) ([]string, error) {
 		var out []string
 		var all []*Future[struct{}]
-		for _, to := range []struct{ id, name string }{{"nobody", "near"}, {"other", "near"}, {"over", "far"}, {"none", "far"}, {"there", "far"}} {
+		for _, to := range []struct{ id, name string }{{"missing", "near"}, {"other", "near"}, {"over", "far"}, {"none", "far"}, {"there", "far"}} {
 			if err := Signal(ctx, to.id, to.name, 1); err != nil {
 				return nil, fmt.Errorf("Signal to %s: %w", to.id, err)
 			}

@@ -114,7 +114,7 @@ func TestTaskInTimeIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A second message about a task that the worker has finished begins nothing, however fresh it looks: a former
+// A second message about a task that the worker has finished begins nothing, however fresh it looks: an earlier
 // leader's, which waited behind a network cut while the new leader delivered the task too.
 func TestFinishedTaskIsNotBegunAgain(t *testing.T) {
 	f := newFake(t)

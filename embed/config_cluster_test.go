@@ -43,7 +43,7 @@ func TestClusterSettings(t *testing.T) {
 		{"four", func(c *Config) { three(c); c.BootstrapExpect = 4 }, []string{"bootstrap-expect"}},
 		{"nine", func(c *Config) { three(c); c.BootstrapExpect = 9 }, []string{"bootstrap-expect"}},
 		{"none", func(c *Config) { c.BootstrapExpect = -1 }, []string{"bootstrap-expect"}},
-		{"three and nobody to find", func(c *Config) { c.BootstrapExpect = 3 }, []string{"join"}},
+		{"three and no member to find", func(c *Config) { c.BootstrapExpect = 3 }, []string{"join"}},
 		{"join alone", func(c *Config) { c.Join = []string{"127.0.0.1:7403"} }, []string{"bootstrap-expect"}},
 		{"join by name", func(c *Config) { three(c); c.Join = []string{"localhost:7403", "[::1]:7403"} }, nil},
 		{"join without a port", func(c *Config) { three(c); c.Join = []string{"127.0.0.1:7403", "127.0.0.2"} }, []string{"join"}},

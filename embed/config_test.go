@@ -268,7 +268,7 @@ func TestOneProblemIsOneLine(t *testing.T) {
 			`configuration: --partitions "0": at least 3; leave it out for the default`},
 		{"join", Sources{Flags: map[string]string{"join": "127.0.0.1:7403,a", "bootstrap-expect": "3"}},
 			`configuration: --join "127.0.0.1:7403,a": "a" is not host:port; there is no port`},
-		{"nobody to join", Sources{LookupEnv: configEnv(map[string]string{"PERDURE_BOOTSTRAP_EXPECT": "3"})},
+		{"no member to join", Sources{LookupEnv: configEnv(map[string]string{"PERDURE_BOOTSTRAP_EXPECT": "3"})},
 			`configuration: --join "": at least one gossip address of the 3 members that create the cluster is needed`},
 		{"what cannot be read draws no other complaint", Sources{
 			Flags:     map[string]string{"http-addr": "0.0.0.0:7401", "leader-lease": "3s"},

@@ -275,7 +275,7 @@ func TestNobodyWorks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"cancelled", "terminated", "timed-out"} {
-		o := client.StartOptions{ID: id, Function: "nobody", AllowUnknownFunction: true}
+		o := client.StartOptions{ID: id, Function: "unserved", AllowUnknownFunction: true}
 		if id == "timed-out" {
 			o.Timeout = 50 * time.Millisecond
 		}
@@ -293,9 +293,9 @@ func TestNobodyWorks(t *testing.T) {
 	w.ended("terminated", cancelled, "cancelled", "why", canceled)
 	w.ended("timed-out", cancelled, "timeout", "timed out", timedOut)
 	// A worker that comes afterwards finds nothing to do.
-	nobody := durable.NewFunction("nobody", func(ctx durable.Context, _ []byte) (int, error) { return 1, nil })
-	x := w.work(durable.WorkerOptions{}, nobody)
-	if got := result(t, begin(w, nobody, "now", nil)); got != 1 {
+	unserved := durable.NewFunction("unserved", func(ctx durable.Context, _ []byte) (int, error) { return 1, nil })
+	x := w.work(durable.WorkerOptions{}, unserved)
+	if got := result(t, begin(w, unserved, "now", nil)); got != 1 {
 		t.Errorf("the result is %d", got)
 	}
 	if n := x.count(durable.EventTask, ""); n != 1 {
@@ -349,7 +349,7 @@ func TestFrozenAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Start(soon(t), client.StartOptions{ID: "x", Function: "nobody", AllowUnknownFunction: true}); err != nil {
+	if _, err := c.Start(soon(t), client.StartOptions{ID: "x", Function: "unserved", AllowUnknownFunction: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.deafen() // calls arrive, answers are lost

@@ -264,9 +264,9 @@ func TestCancel(t *testing.T) {
 	if err := receive(t, "the end of the step's context", s.ctxEnded); !errors.Is(err, durable.ErrCancelled) {
 		t.Errorf("the step's context ended because of %v", err)
 	}
-	_, err := w.Cancel(soon(t), "nobody", "x", 0)
+	_, err := w.Cancel(soon(t), "missing", "x", 0)
 	wantReason(t, "cancel of a missing execution", err, "EXECUTION_NOT_FOUND")
-	_, err = w.Terminate(soon(t), "nobody", "x")
+	_, err = w.Terminate(soon(t), "missing", "x")
 	wantReason(t, "terminate of a missing execution", err, "EXECUTION_NOT_FOUND")
 	x.noProblems()
 }

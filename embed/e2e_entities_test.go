@@ -93,7 +93,7 @@ func TestEntities(t *testing.T) {
 	if e, err := w.GetEntity(ctx, string(other)); err != nil || e.GetIncarnation() != 0 {
 		t.Fatalf("after its deletion: %v, %v", e, err)
 	}
-	wantReason(t, "an entity that no worker serves", w.SignalEntity(ctx, "nobody@1", "add", nil, 0), "FUNCTION_UNKNOWN")
+	wantReason(t, "an entity that no worker serves", w.SignalEntity(ctx, "unserved@1", "add", nil, 0), "FUNCTION_UNKNOWN")
 	wantReason(t, "no id of an entity", w.SignalEntity(ctx, "counter", "add", nil, 0), "BAD_ID")
 	x.noProblems()
 }

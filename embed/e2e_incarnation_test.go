@@ -103,7 +103,7 @@ func TestContinueAsNew(t *testing.T) {
 	}
 	e := w.describe("c:0")
 	if e.FormerIncarnations != signals || e.JournalEvents > signals+10 {
-		t.Errorf("%d former incarnations, %d events", e.FormerIncarnations, e.JournalEvents)
+		t.Errorf("%d previous incarnations, %d events", e.FormerIncarnations, e.JournalEvents)
 	}
 	w.validJournals()
 	worker.noProblems()

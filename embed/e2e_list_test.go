@@ -34,7 +34,7 @@ func TestList(t *testing.T) {
 	x := w.work(durable.WorkerOptions{Concurrency: 128}, good, bad)
 
 	// Of three in turn one completes, one fails, and one has no worker.
-	functions := []string{"good", "bad", "nobody"}
+	functions := []string{"good", "bad", "unserved"}
 	statuses := []client.Status{completed, failed, running_}
 	name := func(i int) string { return fmt.Sprintf("%c-%04d", "xyz"[i/3%3], i) }
 	var next atomic.Int64
@@ -85,7 +85,7 @@ func TestList(t *testing.T) {
 		{"status", client.ListOptions{PageSize: 100, Status: []client.Status{completed}}, func(i int) bool { return i%3 == 0 }},
 		{"two statuses", client.ListOptions{PageSize: 100, Status: []client.Status{failed, running_}}, func(i int) bool { return i%3 != 0 }},
 		{"no such status", client.ListOptions{PageSize: 100, Status: []client.Status{cancelled, blocked}}, func(int) bool { return false }},
-		{"function", client.ListOptions{PageSize: 100, Function: "nobody"}, func(i int) bool { return i%3 == 2 }},
+		{"function", client.ListOptions{PageSize: 100, Function: "unserved"}, func(i int) bool { return i%3 == 2 }},
 		{"no such function", client.ListOptions{PageSize: 100, Function: "nobod"}, func(int) bool { return false }},
 		{"prefix", client.ListOptions{PageSize: 100, IDPrefix: "x-"}, func(i int) bool { return i/3%3 == 0 }},
 		{"narrow prefix", client.ListOptions{PageSize: 100, IDPrefix: "x-000"}, func(i int) bool { return i/3%3 == 0 && i < 10 }},
@@ -142,7 +142,7 @@ func TestListWhileItGrows(t *testing.T) {
 	w := newWorld(t)
 	put := func(id string) {
 		t.Helper()
-		if _, err := w.Start(soon(t), client.StartOptions{ID: id, Function: "nobody", AllowUnknownFunction: true}); err != nil {
+		if _, err := w.Start(soon(t), client.StartOptions{ID: id, Function: "unserved", AllowUnknownFunction: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

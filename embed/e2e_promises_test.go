@@ -120,11 +120,11 @@ func TestPromises(t *testing.T) {
 	}
 
 	// A missing promise.
-	_, err = w.GetPromise(soon(t), "nobody")
+	_, err = w.GetPromise(soon(t), "missing")
 	wantReason(t, "get", err, "PROMISE_NOT_FOUND")
-	_, err = w.AwaitPromise(soon(t), "nobody")
+	_, err = w.AwaitPromise(soon(t), "missing")
 	wantReason(t, "await", err, "PROMISE_NOT_FOUND")
-	_, err = w.SettlePromise(soon(t), "nobody", resolved, nil)
+	_, err = w.SettlePromise(soon(t), "missing", resolved, nil)
 	wantReason(t, "settle", err, "PROMISE_NOT_FOUND")
 	_, err = w.Describe(soon(t), "p")
 	wantReason(t, "describe of a promise", err, "EXECUTION_NOT_FOUND")

@@ -87,7 +87,7 @@ func TestSignalsToNobody(t *testing.T) {
 	x := w.workAt(cfgs[1].GRPCAddr, durable.WorkerOptions{}, open, over, sender, oneWay)
 	var opened []*durable.Handle[string]
 	for i := range each {
-		add(fmt.Sprint("nobody-", i), "not found")
+		add(fmt.Sprint("missing-", i), "not found")
 		add(fmt.Sprint("over-", i), "finished")
 		add(fmt.Sprint("open-", i), "delivered")
 		begin(w, over, fmt.Sprint("over-", i), 0)
@@ -117,7 +117,7 @@ func TestSignalsToNobody(t *testing.T) {
 		return nil
 	})
 	for i := range each { // too late: the sender's outcome does not change
-		begin(w, over, fmt.Sprint("nobody-", i), 0)
+		begin(w, over, fmt.Sprint("missing-", i), 0)
 	}
 	for _, n := range nodes {
 		if err := n.stop(); err != nil {

@@ -60,7 +60,7 @@ func TestPromiseForTheOutside(t *testing.T) {
 	token := receive(t, "the token", tokens)
 	var watchers []*durable.Handle[[]string]
 	for i := range 8 {
-		watchers = append(watchers, begin(w, watch, fmt.Sprint("watch-", i), []string{token, "purchase", "nobody"}))
+		watchers = append(watchers, begin(w, watch, fmt.Sprint("watch-", i), []string{token, "purchase", "missing"}))
 	}
 	w.reaches("purchase", perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED)
 	for i := range watchers {

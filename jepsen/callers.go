@@ -248,7 +248,7 @@ func (g *goodCallers) call(cl *client.Client) error {
 	id := "good-" + strconv.Itoa(g.number)
 	g.mu.Unlock()
 	began := time.Now()
-	_, err := cl.Start(g.ctx, client.StartOptions{ID: id, Function: "nobody", AllowUnknownFunction: true})
+	_, err := cl.Start(g.ctx, client.StartOptions{ID: id, Function: "unserved", AllowUnknownFunction: true})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls++

@@ -15,7 +15,7 @@ type Target string
 
 // The targets.
 const (
-	Nobody   Target = "nobody"
+	NoTarget Target = "nothing"
 	Leader   Target = "leader"   // the node that leads most partitions
 	Follower Target = "follower" // one of the others
 	Anyone   Target = "anyone"
@@ -98,7 +98,7 @@ func (f Fault) holds(hold, lease time.Duration, rng *rand.Rand) time.Duration {
 
 // Faults is the table. A new fault is a row.
 var Faults = []Fault{
-	{Name: "none", About: "nothing happens: the figure to compare with", Target: Nobody, Quorum: true},
+	{Name: "none", About: "nothing happens: the figure to compare with", Target: NoTarget, Quorum: true},
 	{Name: "kill-leader", About: "kill -9 of the node that leads most", Target: Leader,
 		Break: []Action{Kill}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "kill-follower", About: "kill -9 of another node", Target: Follower,
@@ -197,7 +197,7 @@ func expand(names string) []string {
 			continue
 		}
 		for _, f := range Faults {
-			if f.Target != Nobody {
+			if f.Target != NoTarget {
 				out = append(out, f.Name)
 			}
 		}
@@ -282,7 +282,7 @@ func (w *Wound) Names() string {
 		out = append(out, w.Worker.Name)
 	}
 	if len(out) == 0 {
-		return "nobody"
+		return "nothing"
 	}
 	return strings.Join(out, ",")
 }
@@ -397,13 +397,13 @@ func (n *Node) act(ctx context.Context, a Action, hit []*Node) error {
 	case Calm:
 		return n.Disturb(func(d *Disturbance) { *d = Disturbance{} })
 	}
-	return fmt.Errorf("there is no action %q", a)
+	return fmt.Errorf("unknown action %q", a)
 }
 
 // choose finds the nodes that a fault hits.
 func (c *Cluster) choose(ctx context.Context, t Target, rng *rand.Rand) ([]*Node, error) {
 	switch t {
-	case Nobody:
+	case NoTarget:
 		return nil, nil
 	case Everyone:
 		return c.nodes, nil

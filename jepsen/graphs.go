@@ -26,7 +26,7 @@ type GraphOptions struct {
 	MaxNodes int
 	// Active is how many runs are under way at a time; default 24.
 	Active int
-	// Workers are processes; default 3. Lease is how long the cluster waits for them; default 2 s.
+	// Workers is the number of worker processes; default 3. Lease is the lease of their tasks; default 2 s.
 	Workers int
 	Lease   time.Duration
 	// Samplers read statuses of runs that are under way, all the time; default 3.

@@ -181,7 +181,7 @@ func TestUndecidedIsNoPass(t *testing.T) {
 	for i := range 24 {
 		ops = append(ops, open(RegisterSettle, fmt.Sprint(i), 2))
 	}
-	ops = append(ops, op(RegisterGet, "", 3, 4, settled("a", "nobody's")))
+	ops = append(ops, op(RegisterGet, "", 3, 4, settled("a", "no client's")))
 	v := CheckRegister(ops, time.Nanosecond, 0)
 	if v.OK() || len(v.Undecided) != 1 {
 		t.Errorf("ok is %v, undecided %q", v.OK(), v.Undecided)

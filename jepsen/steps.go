@@ -42,7 +42,7 @@ const (
 )
 
 // missingOf is an id that no execution has: the waiting function sends a signal to it.
-func missingOf(id string) string { return id + "-nobody" }
+func missingOf(id string) string { return id + "-missing" }
 
 // answersWanted are the answers that the waiting function must get to its signals: to the box, to a missing
 // target, to the box.

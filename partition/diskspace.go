@@ -76,7 +76,8 @@ func (d *diskSpace) quorum(now time.Time) disk.Level {
 	return quorumLevel(levels, max(d.members, 1))
 }
 
-// quorumLevel is the highest level within the majority of n disks that has the lowest ones; those not listed are OK.
+// quorumLevel is the level of a majority of n disks at best: the highest level among the majority with the lowest
+// levels. Disks that are not listed are OK.
 func quorumLevel(levels []disk.Level, n int) disk.Level {
 	for len(levels) < n {
 		levels = append(levels, disk.OK)

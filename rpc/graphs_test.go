@@ -28,7 +28,7 @@ func twoSignals() *perdurev1.Graph {
 // what is proposed.
 func TestGraphsRefusedAtTheEdge(t *testing.T) {
 	w := newWorld(t)
-	w.start("exists", "nobody")
+	w.start("exists", "unserved")
 	before := proposed(t, w)
 	g := w.graphs()
 	submit := func(change func(*perdurev1.SubmitGraphRequest)) error {
@@ -163,7 +163,7 @@ func TestGraphThroughANode(t *testing.T) {
 	refused(t, "status of nothing", err, notFound)
 	_, err = g.GetGraph(soon(t), &perdurev1.GetGraphRequest{Namespace: w.ns, Id: "none"})
 	refused(t, "graph of nothing", err, notFound)
-	w.start("plain", "nobody")
+	w.start("plain", "unserved")
 	_, err = g.GetStatus(soon(t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: "plain"})
 	refused(t, "status of what is no run", err, notFound)
 }

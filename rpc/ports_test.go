@@ -108,7 +108,7 @@ func metrics(t *testing.T, n *embed.Node) map[string]float64 {
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start("one", "nobody")
+	w.start("one", "unserved")
 	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}})
 	defer s.cancel()
 	for path, want := range map[string]string{
@@ -176,7 +176,7 @@ func TestHealthAndReflection(t *testing.T) {
 			return nil
 		})
 	}
-	if _, err := health.Check(soon(t), &healthv1.HealthCheckRequest{Service: "nobody"}); status.Code(err) != codes.NotFound {
+	if _, err := health.Check(soon(t), &healthv1.HealthCheckRequest{Service: "unserved"}); status.Code(err) != codes.NotFound {
 		t.Errorf("health of an unknown service: %v", err)
 	}
 
@@ -226,7 +226,7 @@ func TestStopIsAnnounced(t *testing.T) {
 		}
 		serving = r.Status == healthv1.HealthCheckResponse_SERVING
 	}
-	w.start("open", "nobody")
+	w.start("open", "unserved")
 	polls := make(chan error, 2)
 	go func() {
 		_, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "open", WaitMs: 60_000})
@@ -300,7 +300,7 @@ func TestNoise(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	w := connect(t, n)
-	w.start("quiet", "nobody")
+	w.start("quiet", "unserved")
 	stop := make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Add(1)
@@ -456,7 +456,7 @@ func TestStopCutsOff(t *testing.T) {
 		profile <- err
 	}()
 	w := connect(t, n)
-	w.start("x", "nobody")
+	w.start("x", "unserved")
 	// Calls get half of it; the stores, which must be closed in order, the rest.
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()

@@ -32,14 +32,14 @@ func manyTags(n int) map[string]string {
 // anything is proposed, and nothing is there afterwards. It runs alone: it counts what is proposed.
 func TestRefusedAtTheEdge(t *testing.T) {
 	w := newWorld(t)
-	w.start("exists", "nobody") // for what needs an execution
+	w.start("exists", "unserved") // for what needs an execution
 	if _, err := w.promises.Create(soon(t), &perdurev1.CreatePromiseRequest{Namespace: w.ns, Id: "promise", TimeoutMs: 1 << 40}); err != nil {
 		t.Fatal(err)
 	}
 	before, journal := proposed(t, w), len(w.journal("exists"))
 
 	start := func(change func(*perdurev1.StartRequest)) error {
-		r := &perdurev1.StartRequest{Namespace: w.ns, Id: "new", Function: "nobody", AllowUnknownFunction: true, Request: rid()}
+		r := &perdurev1.StartRequest{Namespace: w.ns, Id: "new", Function: "unserved", AllowUnknownFunction: true, Request: rid()}
 		change(r)
 		_, err := w.executions.Start(soon(t), r)
 		return err
@@ -272,7 +272,7 @@ func TestLimitsPass(t *testing.T) {
 		t.Errorf("%d executions are listed", n)
 	}
 	// No namespace is "default"; others do not see into this one.
-	if _, err := w.executions.Start(soon(t), &perdurev1.StartRequest{Id: "of-the-default", Function: "nobody", AllowUnknownFunction: true}); err != nil {
+	if _, err := w.executions.Start(soon(t), &perdurev1.StartRequest{Id: "of-the-default", Function: "unserved", AllowUnknownFunction: true}); err != nil {
 		t.Error(err)
 	}
 	d, err := w.executions.Describe(soon(t), &perdurev1.DescribeRequest{Namespace: "default", Id: "of-the-default"})
@@ -334,7 +334,7 @@ func TestStartTwice(t *testing.T) {
 func TestSignalTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start("s", "nobody")
+	w.start("s", "unserved")
 	send := func(r *perdurev1.RequestID, payload string) uint64 {
 		t.Helper()
 		out, err := w.executions.Signal(soon(t), &perdurev1.SignalRequest{Namespace: w.ns, Id: "s", Name: "n", Payload: []byte(payload), Request: r})
@@ -360,6 +360,6 @@ func TestSignalTwice(t *testing.T) {
 	if n := len(w.journal("s")); n != 4 {
 		t.Errorf("the journal has %d entries, want 4", n)
 	}
-	_, err := w.executions.Signal(soon(t), &perdurev1.SignalRequest{Namespace: w.ns, Id: "nobody", Name: "n"})
+	_, err := w.executions.Signal(soon(t), &perdurev1.SignalRequest{Namespace: w.ns, Id: "missing", Name: "n"})
 	refused(t, "a signal to a missing execution", err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 }

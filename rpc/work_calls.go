@@ -186,7 +186,7 @@ func commitForm(c *perdurev1.Commit) error {
 // within a quarter of the lease are unknown in the reply; the request continues until the lease would expire.
 func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
 	if len(h.Tasks) > maxBeatTasks {
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat of %d tasks exceeds %d", len(h.Tasks), maxBeatTasks)
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "heartbeat of %d tasks exceeds %d", len(h.Tasks), maxBeatTasks)
 	}
 	size := 0
 	for _, t := range h.Tasks {

@@ -154,7 +154,7 @@ func TestCommitRefused(t *testing.T) {
 		{"another namespace", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: "other", Id: "e", Incarnation: task.Token.Incarnation, Version: task.Token.Version}}, bad},
 		{"another version", &perdurev1.Commit{Task: &perdurev1.TaskToken{Id: "e", Incarnation: task.Token.Incarnation, Version: task.Token.Version + 1}}, stale},
 		{"another incarnation", &perdurev1.Commit{Task: &perdurev1.TaskToken{Id: "e", Incarnation: task.Token.Incarnation + 1, Version: task.Token.Version}}, stale},
-		{"another execution", &perdurev1.Commit{Task: &perdurev1.TaskToken{Id: "nobody", Incarnation: 1, Version: 1}}, stale},
+		{"another execution", &perdurev1.Commit{Task: &perdurev1.TaskToken{Id: "missing", Incarnation: 1, Version: 1}}, stale},
 
 		{"another number of children", &perdurev1.Commit{NextChild: 1, Events: stepEvents("e:1", "s", nil)}, broken},
 		{"another child", &perdurev1.Commit{Events: stepEvents("e:1", "s", nil)}, broken},
@@ -183,7 +183,7 @@ func TestCommitRefused(t *testing.T) {
 	callRefused(t, "heartbeat without a token", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{
 		Heartbeat: &perdurev1.Heartbeat{Tasks: []*perdurev1.TaskToken{{}}}}})), badID)
 	callRefused(t, "journal of a missing execution", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
-		ReadJournal: &perdurev1.ReadJournal{Id: "nobody"}}})), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+		ReadJournal: &perdurev1.ReadJournal{Id: "missing"}}})), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	callRefused(t, "journal without an id", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
 		ReadJournal: &perdurev1.ReadJournal{}}})), badID)
 

@@ -208,7 +208,7 @@ func TestDescribe(t *testing.T) {
 		"describe order-40 --json",
 		"describe order-41 --json",
 		"describe order-42 --json",
-		"describe nobody",
+		"describe missing",
 		"describe",
 	)
 }
@@ -259,7 +259,7 @@ func TestSignalCancelTerminate(t *testing.T) {
 		"cancel order-42 --reason 'customer withdrew'",
 		"cancel order-42 --json",
 		"cancel order-40",
-		"cancel nobody",
+		"cancel missing",
 		"cancel order-42 --grace 0s",
 		"cancel trip-1 --reason storm --wait",
 		"cancel trip-2 --reason storm --wait",
@@ -267,7 +267,7 @@ func TestSignalCancelTerminate(t *testing.T) {
 		"terminate order-42 --json",
 		"terminate order-41 --json",
 		"restart order-42 --from-event 17 --new-children --digest v2",
-		"restart nobody",
+		"restart missing",
 		"retry order-42 --json",
 	)
 	if r := s.last["SignalRequest"].(*perdurev1.SignalRequest); r.Name != "approved" || r.Id != "order-40" {
@@ -301,7 +301,7 @@ func TestJSONIsJSON(t *testing.T) {
 	for _, args := range [][]string{
 		{"list"}, {"describe", "order-40"}, {"describe", "order-42"}, {"journal", "order-42"}, {"result", "order-40"}, {"result", "order-41"},
 		{"start", "echo"}, {"signal", "order-42", "a"}, {"cancel", "order-42"}, {"promise", "create", "p", "--timeout", "1h"}, {"version"},
-		{"describe", "nobody"}, {"start"}, {"--addr", "nowhere", "list"},
+		{"describe", "missing"}, {"start"}, {"--addr", "nowhere", "list"},
 	} {
 		stdout, stderr, _ := sh.run(append([]string{"--json"}, args...)...)
 		if stdout == "" && stderr == "" {

@@ -69,7 +69,7 @@ func TestJournal(t *testing.T) {
 		"# A part of it.",
 		"journal order-42 --from 23",
 		"journal order-42 --from 99",
-		"journal nobody",
+		"journal missing",
 		"journal",
 		"# An execution whose id is that of a command.",
 		"journal -- check",

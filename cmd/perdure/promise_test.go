@@ -33,7 +33,7 @@ func TestPromise(t *testing.T) {
 		"promise get late --json",
 		"# The promise of an execution is not settled from outside.",
 		"promise resolve order-42 --value 1",
-		"promise get nobody",
+		"promise get missing",
 		"promise create approval-10",
 		"promise create approval-10 --timeout 0s",
 		"promise create",

@@ -21,7 +21,7 @@ A cut within a wait moves back to the beginning of the wait.
 
 The rest of the journal and its operations are deleted. Signals that came after the
 cut are delivered again. Children that are open at the cut continue and bring their
-results; --new-children starts them again. A worker of the former incarnation effects
+results; --new-children starts them again. A worker of the previous incarnation effects
 nothing any more. A caller that waits for an open execution's result gets the new one's.
 
 Exit codes: 0 it runs again, 3 no such execution, 4 it is part of another execution,

@@ -31,7 +31,7 @@ execution; a different start under the same id is a conflict (exit 4). Without -
 a random id is chosen.
 
 An id whose execution has ended is started again with --reuse: as a new incarnation,
-which deletes the former incarnation's journal.
+which deletes the previous incarnation's journal.
 
 --wait waits for the end as "perdure result" does, and prints the result instead of
 the id.`,

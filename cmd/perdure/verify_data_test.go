@@ -166,7 +166,7 @@ func populate(ctx context.Context, addr string) error {
 		return err
 	}
 	err = errors.Join(start(ctx, c, "done", "spread"), start(ctx, c, "failed", "fail"), start(ctx, c, "cancelled", "ask"),
-		start(ctx, c, "sleeping", "sleep"), start(ctx, c, "calling", "call"), start(ctx, c, "asking", "ask"), start(ctx, c, "waiting", "nobody-has-it"))
+		start(ctx, c, "sleeping", "sleep"), start(ctx, c, "calling", "call"), start(ctx, c, "asking", "ask"), start(ctx, c, "waiting", "missing-has-it"))
 	err = errors.Join(err, start(ctx, c, "caller", "all"), c.Signal(ctx, "caller", "go", []byte(`"now"`)),
 		submit(ctx, c, "flow", node("a", "double"), skipped("k", "fail"), &perdurev1.GraphNode{Id: "s", After: []string{"a"},
 			Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: "approve"}}}),
@@ -595,7 +595,7 @@ func plantings() []planting {
 			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
 		}, ""},
 		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *plot) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
-		{"a place in a queue lost", audit.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
+		{"a place in a queue lost", audit.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "missing-has-it"))[0]) }, ""},
 		{"a place of what waits for something else", audit.RuleReady, "asking", "", -1, func(s *plot) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
 		{"not listed", audit.RuleListing, "cancelled", "", -1, func(s *plot) {
 			for _, key := range s.below(keys.VisibilityPrefix("default", keys.Cancelled)) {

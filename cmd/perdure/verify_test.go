@@ -133,7 +133,7 @@ func TestVerify(t *testing.T) {
 		"verify --namespace acme",
 		"verify --namespace acme,default --namespace acme --json",
 		"--namespace acme verify",
-		"verify --namespace nobody",
+		"verify --namespace missing",
 		"# Invalid arguments.",
 		"verify order-42",
 		"verify --parallel 0",

@@ -187,7 +187,7 @@ func TestLostInbox(t *testing.T) {
 	for i, e := range []Effect{
 		{Order: "known", Step: StepPick, Outcome: outcomeDone, Detail: "BER1"},
 		{Order: "silent", Step: StepPick, Outcome: outcomeDone, Detail: silentWarehouse},
-		{Order: "silent", Step: StepCall, Outcome: outcomeRefused, Detail: "nobody answers"},
+		{Order: "silent", Step: StepCall, Outcome: outcomeRefused, Detail: "no answer"},
 		{Order: "asked", Step: StepPick, Outcome: outcomeDone, Detail: "BER1"},
 		{Order: "asked", Step: StepCall, Outcome: outcomeDone, Detail: "BER1 is at it"},
 		{Order: "lost", Step: StepCall, Outcome: outcomeDone, Detail: "BER1 is at it"},

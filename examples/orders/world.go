@@ -263,7 +263,7 @@ func (w *World) RequestPick(ctx context.Context, o Order) (Receipt, error) {
 // CallWarehouse asks the warehouse whether the order will be picked.
 func (w *World) CallWarehouse(ctx context.Context, o Order) (Receipt, error) {
 	if o.Warehouse == silentWarehouse {
-		return w.refuse(ctx, o, StepCall, ReasonSilent, "nobody answers at "+o.Warehouse)
+		return w.refuse(ctx, o, StepCall, ReasonSilent, "no answer from "+o.Warehouse)
 	}
 	return w.act(ctx, o, StepCall, outcomeDone, 0, o.Warehouse+" is at it")
 }

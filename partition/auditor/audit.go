@@ -128,7 +128,7 @@ func (a *Auditor) background(r Replica) {
 }
 
 // errOver says that between had no pause to give.
-var errOver = errors.New("partition: the audit was stopped between two pieces")
+var errOver = errors.New("partition: audit stopped")
 
 // Check audits one replica and returns at most so many violations. piece begins a piece and returns a
 // function that reports when the piece is over. Check calls between after each piece with the piece's

@@ -170,7 +170,7 @@ func (l *leadership) establish() bool {
 		if l.ctx.Err() != nil {
 			return false
 		}
-		r.log.Warn("could not begin to lead", "event", "leader_establish_failed", "partition", r.id, "error", err)
+		r.log.Warn("cannot establish leadership", "event", "leader_establish_failed", "partition", r.id, "error", err)
 		if err := raftgroup.Await(r.raft.LeadershipTransfer(), r.killed, l.ctx.Done()); err == nil {
 			return false
 		}

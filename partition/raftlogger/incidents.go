@@ -18,7 +18,7 @@ const (
 	answersFor = 3 * time.Second
 )
 
-// Options are what a Logger needs.
+// Options configures a Logger.
 type Options struct {
 	Log   *slog.Logger
 	Clock clock.Clock

@@ -1794,7 +1794,7 @@ type StartChild struct {
 	IdempotencyKey  string            `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// When the child's task becomes pending; 0: at once.
 	StartAtMs int64 `protobuf:"varint,8,opt,name=start_at_ms,json=startAtMs,proto3" json:"start_at_ms,omitempty"`
-	// A new incarnation of the parent starts the child again: one of the former incarnation under this id is replaced.
+	// A new incarnation of the parent starts the child again: one of the previous incarnation under this id is replaced.
 	Again bool `protobuf:"varint,9,opt,name=again,proto3" json:"again,omitempty"`
 	// How the child's partition repeats a failed attempt, and how many attempts there are.
 	Retry         *v1.ChildRetry `protobuf:"bytes,20,opt,name=retry,proto3" json:"retry,omitempty"`

@@ -1281,7 +1281,7 @@ type GraphNodeState struct {
 	Unobserved bool `protobuf:"varint,10,opt,name=unobserved,proto3" json:"unobserved,omitempty"`
 	// It failed because a node before it did.
 	ByPropagation bool `protobuf:"varint,11,opt,name=by_propagation,json=byPropagation,proto3" json:"by_propagation,omitempty"`
-	// Its result was kept from a former incarnation.
+	// Its result was kept from a previous incarnation.
 	Kept bool `protobuf:"varint,12,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Its promise, and its present or last attempt; empty before it was started.
 	PromiseId string `protobuf:"bytes,13,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`

@@ -1515,7 +1515,7 @@ func (x *Commit) GetContinueAsNew() *ContinueAsNew {
 	return nil
 }
 
-// ContinueAsNew carries the signals over that the execution has not received yet. Operations of the former incarnation are
+// ContinueAsNew carries the signals over that the execution has not received yet. Operations of the previous incarnation are
 // deleted: children that still run are ended, and spread children run on without a caller.
 type ContinueAsNew struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -331,7 +331,7 @@ func (c *checker) free() error {
 	for i := range n {
 		id := order.Uint64(ids[8*i:])
 		if id < 2 || id >= c.meta.highWater {
-			return fmt.Errorf("freelist: page %d of %d", id, c.meta.highWater)
+			return fmt.Errorf("freelist: page %d is not below %d", id, c.meta.highWater)
 		}
 		if err := c.mark(id, 0); err != nil {
 			return fmt.Errorf("freelist: %w", err)
