@@ -36,6 +36,7 @@ var update = flag.Bool("update", false, "write the results of the scripts into t
 //	> tick   > restart
 //	> channel SRC DST   > deliver SRC DST [limit=N] [late]   > trim SRC DST THROUGH
 //	> describe ID   > journal ID   > list [STATUS …]
+//	> tell, ask, answer, entity, work, run, rerun, give: see playEntity
 //
 // A root made by hashing is shown, and may be given, as @ and its first eight digits.
 func TestScripts(t *testing.T) {
@@ -119,6 +120,9 @@ type player struct {
 	// late keeps the messages that a channel held when "channel" was asked, to deliver them once more.
 	late map[[2]int]*commandv1.Command
 	last map[viewKey]*commandv1.Command
+	// held are the tasks of entities by worker and entity, ran their last commits.
+	held map[viewKey]*holding
+	ran  map[viewKey]*commandv1.Command
 }
 
 // words splits a line and takes the options (key=value) out of it.
@@ -189,6 +193,9 @@ func (p *player) play(line string) []string {
 		return p.playList(a)
 	case "channel":
 		return p.playChannel(a)
+	}
+	if out, known := p.playEntity(a); known {
+		return out
 	}
 	cmd, part, grants := p.command(line, a)
 	res := p.apply(part, &commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: grants})

@@ -219,6 +219,8 @@ func showMessage(m *commandv1.Message) string {
 		s += fmt.Sprintf("@%d", m.ToIncarnation)
 	}
 	switch k := m.Kind.(type) {
+	case *commandv1.Message_Entity:
+		return s + " " + showEntityMessage(k.Entity)
 	case *commandv1.Message_StartChild:
 		s += fmt.Sprintf(" start child %s for %s", k.StartChild.Function, k.StartChild.PromiseId)
 	case *commandv1.Message_ChildDone:

@@ -59,4 +59,16 @@ var waitingBugs = []mutation.Bug{
 `, To: `		break
 `, Tests: "TestJoinSetOfMany", Hangs: hang,
 	},
+	{
+		File: "durable/entity.go", Rule: "entity: an operation that fails leaves the value as it found it",
+		From: "		if err != nil {\n\t\t\tstale = true\n", To: "		if err != nil {\n\t\t\tstale = len(value) < 0\n", Tests: "TestOperationThatPanics",
+	},
+	{
+		File: "durable/entity.go", Rule: "entity: an operation that panics fails",
+		From: "if p := recover(); p != nil {", To: "if p := any(nil); p != nil {", Tests: "TestOperationThatPanics",
+	},
+	{
+		File: "durable/entity.go", Rule: "entity: the signals of an operation that fails are not sent",
+		From: "		if err != nil {\n\t\t\tstale = true\n", To: "		out.Signals = append(out.Signals, ec.signals[:min(len(ec.signals), max(0, len(out.Results)))]...)\n\t\tif err != nil {\n\t\t\tstale = true\n", Tests: "TestOperationThatPanics",
+	},
 }

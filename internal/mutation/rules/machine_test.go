@@ -257,6 +257,10 @@ var machineBugs = []mutation.Bug{
 		From: "t.dueAt(w.EntitySignal.DelayMs)", To: "t.dueAt(0*w.EntitySignal.DelayMs)", Tests: "TestEntityRefinement",
 	},
 	{
+		File: "fsm/machine/restart.go", Rule: "restart: none keeps the beginning of a critical section without its end",
+		From: "at, inside = i, true", To: "at, inside = i, false", Tests: "TestRestartInsideSection",
+	},
+	{
 		File: "fsm/machine/entity.go", Rule: "entity: one that is as good as new is not stored",
 		From: "if o.Collectable() {", To: "if o.Collectable() && !ok {", Tests: "TestEntityOfClients",
 	},
