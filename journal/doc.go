@@ -11,6 +11,12 @@
 // guard with State, so tests compare the two. Replay is the reader: it returns the record at each child
 // identifier, for a program that runs again.
 //
+// # Beyond the spec
+//
+// A wait of kind JoinSet names a join set and one of its members, and ends with any member whose result was not consumed.
+// The spec's Any names them all, so a function that joins n children would write n squared ids. R12 and R13 hold for it as
+// they do for the same wait of kind Any.
+//
 // # One file per event
 //
 // event_*.go holds one event each: its fields, its guard (may it be appended?), its effect on State and its

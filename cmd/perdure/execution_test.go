@@ -317,3 +317,18 @@ func TestJSONIsJSON(t *testing.T) {
 		}
 	}
 }
+
+// A wait says what ends it.
+func TestAwaitingText(t *testing.T) {
+	for want, w := range map[string]*perdurev1.ExecutionAwaiting{
+		"o:1":                  {Kind: perdurev1.AwaitKind_AWAIT_KIND_SINGLE, WaitingOn: []string{"o:1"}},
+		"any of o:1, o:2":      {Kind: perdurev1.AwaitKind_AWAIT_KIND_ANY, WaitingOn: []string{"o:1", "o:2"}},
+		"all of o:1, o:2":      {Kind: perdurev1.AwaitKind_AWAIT_KIND_ALL, WaitingOn: []string{"o:1", "o:2"}},
+		`signal "paid" as o:3`: {Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, WaitingOn: []string{"o:3"}, SignalName: "paid"},
+		"the next of join set o:0, o:7 or another member": {Kind: perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET, WaitingOn: []string{"o:7"}, JoinSetId: "o:0"},
+	} {
+		if got := awaitingText(w); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
