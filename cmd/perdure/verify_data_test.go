@@ -44,6 +44,8 @@ const realPartitions = 3
 //	sleeping                  waits for its timer sleeping:0
 //	calling                   waits for its child calling:0, which waits for a signal
 //	asking                    waits for a signal
+//	holding                   waits for a signal in a critical section; it holds account@held, where a signal and a
+//	                          scheduled one wait
 //	waiting                   waits for a worker of a function that no worker has
 //	bare                      is a promise
 //	caller                    has ended, after its child caller:0, its timer caller:1 and its signal caller:2
@@ -155,7 +157,17 @@ func populate(ctx context.Context, addr string) error {
 		}
 		return out, err
 	})
-	w.Register(ask, double, spread, fail, nap, call, all)
+	account := durable.NewEntity("account", durable.Op("add", func(_ *durable.EntityContext, n *int, by int) (int, error) {
+		*n += by
+		return *n, nil
+	}))
+	hold := durable.NewFunction("hold", func(ctx durable.Context, _ int) (string, error) {
+		if _, err := durable.Lock(ctx, "account@held"); err != nil {
+			return "", err
+		}
+		return durable.WaitSignal[string](ctx, "go")
+	})
+	w.Register(ask, double, spread, fail, nap, call, all, account, hold)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
@@ -171,6 +183,8 @@ func populate(ctx context.Context, addr string) error {
 		submit(ctx, c, "flow", node("a", "double"), skipped("k", "fail"), &perdurev1.GraphNode{Id: "s", After: []string{"a"},
 			Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: "approve"}}}),
 		submit(ctx, c, "made", node("a", "double")), submit(ctx, c, "lost", node("a", "fail")))
+	err = errors.Join(err, start(ctx, c, "holding", "hold"), waitLocked(ctx, c, "account@held"),
+		c.SignalEntity(ctx, "account@held", "add", []byte("1"), 0), c.SignalEntity(ctx, "account@held", "add", []byte("1"), time.Hour))
 	_, promiseErr := c.CreatePromise(ctx, "bare", client.PromiseOptions{Timeout: time.Hour})
 	err = errors.Join(err, promiseErr, reach(ctx, c, "cancelled", perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED))
 	_, cancelErr := c.Terminate(ctx, "cancelled", "why")
@@ -180,7 +194,7 @@ func populate(ctx context.Context, addr string) error {
 		"failed":   perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
 		"sleeping": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"calling":  perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "calling:0": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
-		"asking": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+		"asking": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "holding": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"caller": perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
 		"made":   perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
 		"lost":   perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
@@ -236,6 +250,23 @@ func reach(ctx context.Context, c *client.Client, id string, status perdurev1.Ex
 	}
 }
 
+// waitLocked waits until a critical section holds an entity.
+func waitLocked(ctx context.Context, c *client.Client, id string) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		e, err := c.GetEntity(ctx, id)
+		if err == nil && e.GetLock() != nil {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s was not locked: %v, %w", id, e, err)
+		}
+	}
+}
+
 // verifyReport is the output of verify --json.
 type verifyReport struct {
 	OK                                                                                   bool
@@ -279,7 +310,7 @@ func verifyDir(t *testing.T, dir string) (j verifyReport, stderr string, code in
 func TestVerifyRealNode(t *testing.T) {
 	n := aRealNode(t)
 	live := verifyReportOf(t, n.live)
-	if n.liveCode != exitDone || !live.OK || live.Executions != 30 || live.Open != 7 || live.Events < 40 {
+	if n.liveCode != exitDone || !live.OK || live.Executions != 31 || live.Open != 8 || live.Events < 40 {
 		t.Errorf("while it ran: exit %d, %s", n.liveCode, n.live)
 	}
 	if n.inUseCode != exitUnavailable || !strings.Contains(n.inUse, "IN_USE") || !strings.Contains(n.inUse, "state-0000 is in use by a running process") {
@@ -292,8 +323,8 @@ func TestVerifyRealNode(t *testing.T) {
 			t.Errorf("%s: exit %d, %s, %+v", what, code, stderr, got)
 		}
 		if got.Partitions != realPartitions || !slices.Equal(got.Namespaces, []string{"acme", "default"}) || got.Executions != live.Executions ||
-			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions-3 || // a graph run has none
-			got.Promises < got.Tasks || got.Callbacks != 4 {
+			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions-2 || // a graph run has none, an entity has one
+			got.Promises < got.Tasks || got.Callbacks != 5 {
 			t.Errorf("%s: it holds %+v, while it ran %+v", what, got, live)
 		}
 		if killed := what == "killed"; killed != (got.Replayed > 0) {
@@ -304,7 +335,7 @@ func TestVerifyRealNode(t *testing.T) {
 		}
 	}
 	stdout, _, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", n.stopped, "--parallel", "1")
-	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  30\nopen        7\n") || !strings.HasSuffix(stdout, "\nok\n") {
+	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  31\nopen        8\n") || !strings.HasSuffix(stdout, "\nok\n") {
 		t.Errorf("exit %d, for people:\n%s", code, stdout)
 	}
 }
@@ -609,6 +640,19 @@ func plantings() []planting {
 		{"an object of another partition", audit.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *plot) {
 			s.put(of(keys.Promise, elsewhere("asking")), recovery.AppendPromise(nil, recovery.Promise{ID: elsewhere("asking"), Incarnation: 1,
 				State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 1}))
+		}, ""},
+		{"an entity without its task", audit.RuleEntity, "account@held", "", -1, func(s *plot) { s.drop(of(keys.Task, "account@held:@")) }, "no task"},
+		{"operations without an entity", audit.RuleEntity, "account@held", "", -1, func(s *plot) { s.drop(of(keys.Entity, "account@held")) }, "there is no entity"},
+		{"an operation cut short", audit.RuleDamaged, "account@held", "", -1, func(s *plot) {
+			key := s.below(keys.EntityItemPrefix("default", "account@held"))[0]
+			s.put(key, s.get(key)[:4])
+		}, ""},
+		{"a scheduled signal that is gone", audit.RuleEntity, "account@held", "", -1, func(s *plot) {
+			s.drop(s.below(append(keys.EntityItemPrefix("default", "account@held"), byte(keys.Delayed)))[0])
+		}, "first scheduled signal"},
+		{"a section cut short", audit.RuleDamaged, "holding", "", -1, func(s *plot) {
+			key := s.below(of(keys.Holder, "holding"))[0]
+			s.put(key, s.get(key)[:6])
 		}, ""},
 		{"a key of no family", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
 	}
