@@ -47,6 +47,9 @@ var shared = sync.OnceValues(func() (*running, error) {
 var sharedUsed atomic.Bool
 
 func TestMain(m *testing.M) {
+	if code, is := pausedWorker(); is {
+		os.Exit(code)
+	}
 	testkit.WaitingTests(8)
 	code := m.Run()
 	if sharedUsed.Load() {

@@ -24,7 +24,7 @@ import (
 type ScaleOptions struct {
 	// Case is one of ScaleCases.
 	Case string
-	// N signals, steps, children, timers or members of a join set. Defaults: 50,000, 20,000, 5,000, 100,000 and 10,000.
+	// N signals, steps, children, timers, members of a join set or turns of loops. Defaults: ScaleCases.
 	N int
 	// Clients send signals or set timers; default 32. A client sends its signals one after the other.
 	Clients int
@@ -48,12 +48,12 @@ type ScaleOptions struct {
 }
 
 // ScaleCases are the cases by name, with their default N.
-var ScaleCases = map[string]int{"signals": 50_000, "steps": 20_000, "children": 5_000, "timers": 100_000, "joinset": 10_000}
+var ScaleCases = map[string]int{"signals": 50_000, "steps": 20_000, "children": 5_000, "timers": 100_000, "joinset": 10_000, "eternal": 100_000}
 
 func (o *ScaleOptions) fill() error {
 	n, ok := ScaleCases[o.Case]
 	if !ok {
-		return fmt.Errorf("scale: case %q is none of signals, steps, children, timers and joinset", o.Case)
+		return fmt.Errorf("scale: case %q is none of signals, steps, children, timers, joinset and eternal", o.Case)
 	}
 	o.N = fallback(o.N, n)
 	o.Clients, o.Batch = fallback(o.Clients, 32), fallback(o.Batch, o.N)
@@ -140,6 +140,8 @@ func Scale(ctx context.Context, c *Cluster, o ScaleOptions) (*ScaleReport, error
 		err = r.timers(ctx, memory)
 	case "joinset":
 		err = r.joinSet(ctx, memory)
+	case "eternal":
+		err = r.eternal(ctx)
 	}
 	stop()
 	watch.Wait()

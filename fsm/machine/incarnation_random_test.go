@@ -8,12 +8,13 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
 )
 
 var incarnationRuns = flag.Int("incarnations", 30, "random runs of TestIncarnationsRandom")
 
-// TestIncarnationsRandom lets executions with children, timers and signals end, start again, restart at any event and
+// TestIncarnationsRandom lets executions with children, timers, signals, clean-ups and versions end, get stuck, start again, restart at any event and
 // continue as new, in any order and with late workers. After every entry the state must be one that the rules allow
 // (world.audit), and in the end every id is served.
 func TestIncarnationsRandom(t *testing.T) {
@@ -30,8 +31,9 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 	texts := []string{
 		"step s -> x", "step s !bad:no", "child g in", "child g in spread", "child f in; child g in", "sleep 3000", "time 4; random ab",
 		"wait a timeout=2000", "return x", "return x", "fail bad:no", "continue", "continue", "child f in; await 0",
+		"cleanup 5000; nothing", "cancelled why",
 	}
-	begun, kept := 0, 0
+	begun, kept, stuck := 0, 0, 0
 	accepted := func(cmd *commandv1.Command) bool {
 		e := wire.ReplyError(w.one(cmd))
 		if e == nil {
@@ -47,7 +49,7 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 	}
 	for range 150 {
 		id := roots[rng.Intn(len(roots))]
-		switch rng.Intn(14) {
+		switch rng.Intn(17) {
 		case 0, 1:
 			accepted(reuseCmd(w.request(), id, "f", fmt.Sprint(rng.Intn(2)), perdurev1.Reuse(rng.Intn(3))))
 		case 2:
@@ -76,7 +78,20 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 		case 8:
 			w.open(w.parts[rng.Intn(len(w.parts))])
 		case 9, 10:
-			held = append(held, w.take(fmt.Sprint("w", rng.Intn(3)), 2, "f", "g")...)
+			digests := []string{"", "", "v1", "v2 v1", "v3"}[rng.Intn(5)]
+			held = append(held, w.takeAs(fmt.Sprint("w", rng.Intn(3)), digests, "f", "g", state.FunctionCleanup+"f")...)
+		case 11:
+			digest := fmt.Sprint("v", 1+rng.Intn(3))
+			w.attach(digest, digest, "f", "g")
+		case 12: // the code of a worker does not fit, perhaps of a former incarnation
+			if len(held) == 0 {
+				continue
+			}
+			cmd := releaseCmd(held[rng.Intn(len(held))].token, "another step", 0)
+			cmd.GetRelease().CodeMismatch, cmd.GetRelease().Code = true, fmt.Sprint("v", 1+rng.Intn(3))
+			if accepted(cmd) {
+				stuck++
+			}
 		default: // a worker commits, perhaps one of a former incarnation
 			if len(held) == 0 {
 				continue
@@ -103,5 +118,5 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 		}
 	}
 	w.ship()
-	t.Logf("%d restarts that kept %d entries", begun, kept)
+	t.Logf("%d restarts that kept %d entries, %d mismatches", begun, kept, stuck)
 }

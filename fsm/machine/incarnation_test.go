@@ -489,3 +489,36 @@ func TestIncarnationLeavesSection(t *testing.T) {
 		t.Errorf("%v, %v", report.Violations, err)
 	}
 }
+
+// The audit finds what disagrees about former incarnations and their deletion.
+func TestAuditFindsIncarnations(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commit(v, "child g in; step s -> x")
+	for range sweepBudget {
+		w.do(signalCmd(w.request(), "e", "s", "x"))
+	}
+	w.do(restartCmd(w.request(), "e", fromEvent, 3)) // keeps the child, and more is to be deleted than one command does
+	if h, ok, err := state.ReadHeader(w.parts[0].state, ns, "e"); err != nil || !ok || h.SweepAt == 0 || h.Attached == 0 {
+		t.Fatalf("it is not being swept: %v, %v", h, err)
+	}
+	for _, c := range []struct {
+		what, rule string
+		plant      func(h *state.Header)
+	}{
+		{"a former incarnation that is later", audit.RuleIncarnation, func(h *state.Header) { h.Former = h.Incarnation }},
+		{"a former incarnation of none", audit.RuleIncarnation, func(h *state.Header) { h.Former = 0 }},
+		{"operations attached to no incarnation", audit.RuleIncarnation, func(h *state.Header) { h.Attached = 0 }},
+		{"operations attached to a later incarnation", audit.RuleIncarnation, func(h *state.Header) { h.Attached = h.Former + 1 }},
+		{"a sweep without a position", audit.RuleIncarnation, func(h *state.Header) { h.Sweep = nil }},
+		{"a position without a sweep", audit.RuleIncarnation, func(h *state.Header) { h.SweepAt = 0 }},
+		{"a sweep at another time", audit.RuleDeadline, func(h *state.Header) { h.SweepAt++ }},
+		{"half a digest of the first input", audit.RuleIncarnation, func(h *state.Header) { h.StartInput = []byte("half") }},
+	} {
+		s := &plot{t: t, state: w.parts[0].state.Clone(), cfg: w.parts[0].cfg}
+		s.header("e", c.plant)
+		if found := audited(t, s.state, s.cfg); !slices.ContainsFunc(found, func(v audit.Violation) bool { return v.Rule == c.rule }) {
+			t.Errorf("%s is not found: %s", c.what, lines(found))
+		}
+	}
+}

@@ -247,8 +247,8 @@ func journalsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 
 func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.ScaleOptions{Out: out}
-	set.StringVar(&o.Case, "case", "", "signals, steps, children, timers or joinset")
-	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers, 10,000 members of a join set)")
+	set.StringVar(&o.Case, "case", "", "signals, steps, children, timers, joinset or eternal")
+	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers, 10,000 members of a join set, 100,000 turns of loops)")
 	set.BoolVar(&o.AtOnce, "at-once", false, "the members of the join set end at one instant")
 	set.DurationVar(&o.Spread, "spread", 0, "with --at-once: the time over which they end, in another order than they began")
 	set.IntVar(&o.Clients, "clients", 32, "clients that send signals or set timers")

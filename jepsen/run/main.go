@@ -41,7 +41,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
   journals     --kill none,worker,leader  the worked journals of the specification, entry by entry
-  scale        --case signals|steps|children|timers|joinset  tens of thousands of one thing: rates, memory, nothing lost
+  scale        --case signals|steps|children|timers|joinset|eternal  tens of thousands of one thing: rates, memory, nothing lost
   callers      --unfinished 1000 --idle 10000   callers that hold requests and connections; --token asks for tokens
   faults                                        lists the faults
   build        --out FILE                       builds a server whose clock and disk can be disturbed
