@@ -120,7 +120,7 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[Out]{t: t, n: n, name: name, codec: codec}
+	f := &Future[Out]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: codec}
 	if rec != nil {
 		return f, nil
 	}
@@ -198,7 +198,7 @@ func startDetached(ctx Context, op, name string, codec Codec, root string, in an
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[struct{}]{t: t, n: n, name: name, codec: codec}
+	f := &Future[struct{}]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: codec}
 	if rec != nil {
 		return f, nil
 	}

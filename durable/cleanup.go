@@ -50,6 +50,9 @@ func cleanupOptionsOf(opts []CleanupOption) cleanupOptions {
 //     it. It has a journal of its own, and CleanupWithin bounds it. Its worker first replays the cancelled execution,
 //     so that the function's variables have their values.
 //
+// A clean-up execution begins operations of its own. A future that the cancelled function has made is a *MisuseError there:
+// keep its result in a variable.
+//
 // perdure terminate runs no clean-up. A clean-up function that a cancel interrupts in line runs again from its beginning
 // in the clean-up execution. Register the function before the operation that it undoes: a crash may come after any of
 // them. Saga does that.
@@ -123,6 +126,9 @@ func (t *activation) arming() int64 {
 	}
 	return want
 }
+
+// cleaning reports whether a clean-up execution has replayed the cancelled function and runs what that registered.
+func (t *activation) cleaning() bool { return t.cleanups.of != nil && !t.cleanups.replaying }
 
 // cancelling reports whether operations that are not recorded must return ErrCancelled.
 func (t *activation) cancelling() bool {

@@ -390,3 +390,31 @@ func TestSagaInterruptedUndo(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A future of the cancelled function is refused in its clean-up, by a rule that names what to do: the clean-up's own
+// operations have the same numbers, and its result would be another operation's.
+func TestCleanupRefusesFuturesOfTheFunction(t *testing.T) {
+	f := newFake(t)
+	f.manual = true
+	fn := NewFunction("f", func(ctx Context, _ string) (string, error) {
+		rate, err := GoStep(ctx, "rate", func(context.Context) (string, error) { return "of the function", nil })
+		if err != nil {
+			return "", err
+		}
+		Cleanup(ctx, func(ctx Context) error {
+			if _, err := Run(ctx, "undo", func(context.Context) (string, error) { return "of the clean-up", nil }); err != nil {
+				return err
+			}
+			_, err := rate.Get(ctx)
+			return err
+		})
+		return WaitSignal[string](ctx, "never")
+	})
+	f.worker(WorkerOptions{}, fn)
+	f.start("x", "f", `"in"`)
+	f.wait("the wait", func() bool { return f.execs["x"].state == perdurev1.TaskState_TASK_STATE_SUSPENDED })
+	f.cancel("x", "enough")
+	if got := f.released(1).GetProblem(); !strings.Contains(got, "a future of the cancelled function") {
+		t.Errorf("released with %q", got)
+	}
+}

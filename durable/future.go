@@ -15,6 +15,8 @@ type Future[T any] struct {
 	name  string
 	codec Codec
 	timer bool
+	// cleaning: it was made by a clean-up execution, not by the replay of the cancelled one.
+	cleaning bool
 }
 
 // Awaitable is a Future of any type.
@@ -22,6 +24,7 @@ type Awaitable interface {
 	// ID is the promise id. A child in its parent's partition has it as its execution id, too.
 	ID() string
 	origin() (*activation, uint32)
+	ofCleanup() bool
 	payloads() Codec
 }
 
@@ -38,6 +41,7 @@ func Awaitables[T any](futures []*Future[T]) []Awaitable {
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 
 func (f *Future[T]) origin() (*activation, uint32) { return f.t, f.n }
+func (f *Future[T]) ofCleanup() bool               { return f.cleaning }
 func (f *Future[T]) payloads() Codec               { return f.codec }
 
 // Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
@@ -132,8 +136,15 @@ func enterWith(ctx Context, what string, futures ...Awaitable) (*activation, err
 		return nil, err
 	}
 	for _, f := range futures {
-		if of, _ := f.origin(); of != t {
-			err := &MisuseError{ID: t.info.ID, What: what, Why: "was given a future of another execution, or of an earlier run of this one: " + f.ID()}
+		why := ""
+		switch of, _ := f.origin(); {
+		case of != t:
+			why = "was given a future of another execution, or of an earlier run of this one: " + f.ID()
+		case f.ofCleanup() != t.cleaning():
+			why = "was given a future of the cancelled function: a clean-up reads what the function has stored in variables, and starts operations of its own"
+		}
+		if why != "" {
+			err := &MisuseError{ID: t.info.ID, What: what, Why: why}
 			t.misuse.CompareAndSwap(nil, err)
 			return nil, err
 		}

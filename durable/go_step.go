@@ -40,7 +40,7 @@ func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, 
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[T]{t: t, n: n, name: name, codec: t.codec}
+	f := &Future[T]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: t.codec}
 	if rec != nil && rec.done {
 		return f, nil
 	}

@@ -89,6 +89,14 @@ var recorded = durable.NewFunction("recorded", func(ctx durable.Context, _ strin
 	return fmt.Sprint(now.Format(time.DateOnly), n%6+1), nil
 })
 
+var priced = durable.NewFunction("priced", func(ctx durable.Context, in Trip) (Offer, error) {
+	if _, err := durable.StartDetached(ctx, quote, "audit-"+durable.Info(ctx).ID, in); err != nil {
+		return Offer{}, err
+	}
+	return durable.Call(ctx, quote, in, durable.ChildID("quote-"+durable.Info(ctx).ID),
+		durable.StartDelay(time.Minute), durable.OnClose(durable.CloseCancel))
+})
+
 var fanOut = durable.NewFunction("fan-out", func(ctx durable.Context, trips []Trip) ([]Offer, error) {
 	var futures []*durable.Future[Offer]
 	for _, trip := range trips {

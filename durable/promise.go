@@ -55,5 +55,5 @@ func startSend[T any](ctx Context, op, name, target string, send *perdurev1.Send
 	if err != nil {
 		return nil, err
 	}
-	return &Future[T]{t: t, n: n, name: name, codec: t.codec}, nil
+	return &Future[T]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: t.codec}, nil
 }

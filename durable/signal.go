@@ -89,7 +89,7 @@ func sendSignal(ctx Context, op, id, name string, payload any) (*Future[struct{}
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[struct{}]{t: t, n: n, name: name, codec: t.codec}
+	f := &Future[struct{}]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: t.codec}
 	if rec != nil {
 		return f, nil
 	}

@@ -46,7 +46,7 @@ func (t *activation) timer(duration func() time.Duration) (*Future[struct{}], er
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[struct{}]{t: t, n: n, name: "timer", codec: t.codec, timer: true}
+	f := &Future[struct{}]{t: t, n: n, cleaning: t.cleaning(), name: "timer", codec: t.codec, timer: true}
 	if rec != nil {
 		return f, nil
 	}

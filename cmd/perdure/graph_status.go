@@ -46,6 +46,8 @@ func (a *app) printGraphStatus(s *perdurev1.GraphStatus) error {
 	line("ID", printable(s.GetId()))
 	line("Name", printable(s.GetName()))
 	line("Status", phaseText(s))
+	line("Parent", printable(s.GetParentId()))
+	line("Cancelled for", printable(s.GetCancelReason()))
 	line("Problem", printable(s.GetProblem()))
 	line("Nodes", fmt.Sprintf("%d: %s", len(s.GetNodes()), countNodes(s)))
 	line("Created", a.moment(s.GetCreatedMs()))

@@ -72,3 +72,16 @@ func TestGraphResultTooLarge(t *testing.T) {
 		t.Errorf("the run is %v", s)
 	}
 }
+
+// The status of a run shows the reason of its cancel, and that of a subgraph its parent.
+func TestGraphStatusShowsReason(t *testing.T) {
+	w := newWorld(t, 1)
+	w.submit("run", graphOf("s graph 0", graphOf("a")), "")
+	w.do(cancelCmd("run", "customer withdrew", 5000))
+	if got := w.graphStatus("run").CancelReason; got != "customer withdrew" {
+		t.Errorf("the run was cancelled for %q", got)
+	}
+	if s := w.graphStatus("run:0.0"); s.ParentId != "run" || s.CancelReason != "customer withdrew" {
+		t.Errorf("the part of %q was cancelled for %q", s.ParentId, s.CancelReason)
+	}
+}

@@ -53,6 +53,7 @@ func (x *Read) graphStatus() (*commandv1.QueryReply, *api.Error) {
 	out := &perdurev1.GraphStatus{
 		Id: h.ID, Incarnation: h.Incarnation, FormerIncarnation: h.Former, Name: g.Name, Status: x.status(h, p),
 		Version: h.Events, CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS,
+		CancelReason: h.CancelReason, ParentId: h.Parent,
 		Nodes: make([]*perdurev1.GraphNodeState, len(g.Nodes)),
 	}
 	running, waiting := h.GraphAt != 0, false

@@ -1138,6 +1138,10 @@ type GraphStatus struct {
 	// The size in bytes of a completed run's result that exceeds the bound; 0 otherwise. The run's result is
 	// then the object described at Graph, and GetOutcome reads each node's output.
 	TooLargeBytes uint64 `protobuf:"varint,13,opt,name=too_large_bytes,json=tooLargeBytes,proto3" json:"too_large_bytes,omitempty"`
+	// The reason that the caller of Cancel gave.
+	CancelReason string `protobuf:"bytes,14,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
+	// The run or execution that this run is part of.
+	ParentId      string `protobuf:"bytes,15,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1261,6 +1265,20 @@ func (x *GraphStatus) GetTooLargeBytes() uint64 {
 		return x.TooLargeBytes
 	}
 	return 0
+}
+
+func (x *GraphStatus) GetCancelReason() string {
+	if x != nil {
+		return x.CancelReason
+	}
+	return ""
+}
+
+func (x *GraphStatus) GetParentId() string {
+	if x != nil {
+		return x.ParentId
+	}
+	return ""
 }
 
 type GraphNodeState struct {
@@ -1848,7 +1866,7 @@ const file_perdure_v1_graphs_proto_rawDesc = "" +
 	"\rafter_version\x18\x03 \x01(\x04R\fafterVersion\x12\x17\n" +
 	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\x12+\n" +
 	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12+\n" +
-	"\x11after_incarnation\x18\x06 \x01(\x04R\x10afterIncarnation\"\xb6\x03\n" +
+	"\x11after_incarnation\x18\x06 \x01(\x04R\x10afterIncarnation\"\xf8\x03\n" +
 	"\vGraphStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12-\n" +
@@ -1865,7 +1883,9 @@ const file_perdure_v1_graphs_proto_rawDesc = "" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x1d\n" +
 	"\n" +
 	"read_index\x18\f \x01(\x04R\treadIndex\x12&\n" +
-	"\x0ftoo_large_bytes\x18\r \x01(\x04R\rtooLargeBytes\"\xd9\x03\n" +
+	"\x0ftoo_large_bytes\x18\r \x01(\x04R\rtooLargeBytes\x12#\n" +
+	"\rcancel_reason\x18\x0e \x01(\tR\fcancelReason\x12\x1b\n" +
+	"\tparent_id\x18\x0f \x01(\tR\bparentId\"\xd9\x03\n" +
 	"\x0eGraphNodeState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.perdure.v1.NodeStatusR\x06status\x12\x12\n" +

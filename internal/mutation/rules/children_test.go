@@ -60,4 +60,8 @@ var childrenBugs = []mutation.Bug{
 		File: "fsm/machine/signal_call.go", Rule: "signal: one to an ended execution is counted",
 		From: "		t.fx.Undelivered++\n		return nil, state.EncodeFailure(state.FailureTargetFinished", To: "		return nil, state.EncodeFailure(state.FailureTargetFinished", Tests: "TestUndeliveredCounted",
 	},
+	{
+		File: "durable/future.go", Rule: "clean-up: a future of the cancelled function is refused",
+		From: "case f.ofCleanup() != t.cleaning():", To: "case f.ofCleanup() && !t.cleaning():", Tests: "TestCleanupRefusesFuturesOfTheFunction",
+	},
 }
