@@ -329,7 +329,7 @@ func TestAuditSends(t *testing.T) {
 			s.event("e", doneSeq, with(done, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("x")})))
 		}},
 		{"a failure that no send has", audit.RuleResult, "e", func(s *plot) {
-			s.event("e", doneSeq, with(done, state.EncodeFailure(state.FailureConflict, "")))
+			s.event("e", doneSeq, with(done, state.EncodeFailure("other", "")))
 		}},
 		{"an open send without a promise", audit.RuleOperation, "e", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, "e:2")) }},
 		{"an answer that its journal did not get", audit.RuleOperation, "e", func(s *plot) {
