@@ -125,8 +125,31 @@ func connect(t *testing.T, n *embed.Node) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &world{t: t, node: n, conn: conn, ns: t.Name(), executions: perdurev1.NewExecutionsClient(conn),
+	return &world{t: t, node: n, conn: conn, ns: namespaceOf(t), executions: perdurev1.NewExecutionsClient(conn),
 		promises: perdurev1.NewPromisesClient(conn), tasks: perdurev1.NewTasksClient(conn)}
+}
+
+// finished counts the runs of each test that are over, by its name.
+var finished = struct {
+	mu   sync.Mutex
+	runs map[string]int
+}{runs: map[string]int{}}
+
+// namespaceOf is a test's namespace: its name, and with -count the number of the run, for nodes that runs share.
+func namespaceOf(t *testing.T) string {
+	t.Helper()
+	finished.mu.Lock()
+	defer finished.mu.Unlock()
+	run := finished.runs[t.Name()]
+	t.Cleanup(func() {
+		finished.mu.Lock()
+		defer finished.mu.Unlock()
+		finished.runs[t.Name()] = run + 1
+	})
+	if run == 0 {
+		return t.Name()
+	}
+	return fmt.Sprintf("%s-%d", t.Name(), run)
 }
 
 // soon is a context that ends after testTimeout, or with the test.

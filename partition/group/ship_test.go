@@ -12,6 +12,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/partition/peers"
 	"perdure/partition/refusal"
 	"perdure/partition/workers"
@@ -72,10 +73,16 @@ func sendSignals(t *testing.T, n *node, from, to uint32, count, size int) (targe
 
 func delivered(t *testing.T, n *node, target string, want int) {
 	t.Helper()
-	events := func() uint64 {
-		return mustQuery(t, n.Router(), describeQuery(target)).GetDescribe().GetExecution().GetJournalEvents()
-	}
-	waitFor(t, "all signals to be delivered", func() bool { return events() == uint64(1+want) }, func() string { return fmt.Sprint(events()) })
+	testkit.EventuallyNil(t, waitLimit, "all signals to be delivered", func() error {
+		reply, _, err := n.Router().Query(bg(t), Linearizable, describeQuery(target)) // a busy leader may not be confirmed in time
+		if err != nil {
+			return err
+		}
+		if events := reply.GetDescribe().GetExecution().GetJournalEvents(); events != uint64(1+want) {
+			return fmt.Errorf("%d events", events)
+		}
+		return nil
+	})
 }
 
 // A shipment is bounded by bytes; one message above the bound travels by itself. All arrive once.
