@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,7 +113,18 @@ func TestUnsentTasksAreReturned(t *testing.T) {
 	other := all[1].Dispatcher().Attach(spec("other", 9, "f"))
 	defer other.Detach()
 	for range 3 {
-		if d := nextTask(t, other); !ids[d.Token.Id] || d.Token.Version < 2 {
+		d, ok := other.Next(bg(t))
+		if !ok {
+			var seen []string
+			for _, m := range all {
+				seen = append(seen, m.dispatch.String())
+			}
+			for id := range ids {
+				seen = append(seen, mustQuery(t, all[1].router, describeQuery(id)).String())
+			}
+			t.Fatalf("not every task came:\n%s", strings.Join(seen, "\n"))
+		}
+		if !ids[d.Token.Id] || d.Token.Version < 2 {
 			t.Errorf("received %v", d.Token)
 		}
 	}

@@ -20,6 +20,8 @@ type Reservation struct {
 	lead      Leadership
 	timestamp uint64
 	at        time.Time
+	// entry is its number in the session's search; 0 when there was none.
+	entry uint64
 }
 
 // Grants returns the grants that an entry carries for its reservations.
@@ -73,7 +75,7 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 			for _, digest := range s.Digests {
 				size += len(digest) + 2
 			}
-			reserved = append(reserved, Reservation{grant, s, led.lead, s.timestamp, now})
+			reserved = append(reserved, Reservation{grant, s, led.lead, s.timestamp, now, s.entry()})
 		}
 	}
 	if len(led.pending) > 0 {
@@ -92,6 +94,7 @@ func (d *Dispatcher) Unreserve(reserved []Reservation) {
 	defer d.finish()
 	for _, b := range reserved {
 		b.s.share.Release(int(b.grant.Credit))
+		b.settled()
 		b.s.freed()
 		d.schedule(b.s)
 	}
@@ -133,13 +136,14 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 	for _, a := range fx.Assigned {
 		// The next leader sends a task that is not of this entry's grants, or its lease ends.
 		if b, ok := granted[workerKey{a.Token.Namespace, a.Worker}]; ok {
-			if b.s.fresh != nil {
-				b.s.fresh[creditTask(a.Token)] = true
+			if b.s.search != nil {
+				b.s.search.fresh[creditTask(a.Token)] = true
 			}
 			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
 	}
 	for _, b := range reserved {
+		b.settled()
 		b.s.freed()
 	}
 	for _, a := range fx.Cancelling {

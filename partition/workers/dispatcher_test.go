@@ -178,19 +178,32 @@ func TestUnsentIsReturned(t *testing.T) {
 }
 
 // TestFreshIsReturned: a task that an entry acquires while the session of its worker begins is not taken for one that an
-// earlier session may have sent, so it is released when the session ends.
+// earlier session may have sent, so it is released when the session ends. The session's search for tasks in the state
+// finds it, before its entry delivers it or after.
 func TestFreshIsReturned(t *testing.T) {
-	s := newStage(t)
-	s.r.mu.Lock() // the search for tasks of an earlier session waits
-	w := s.Attach(spec("w", 4, "f"))
-	s.assign("w", tokenOf("fresh", 1))
-	s.r.held = assigned("w", tokenOf("fresh", 1), tokenOf("earlier", 1)).Assigned
-	s.r.mu.Unlock()
-	waitFor(t, "both to be queued", func() bool { return w.Queued() == 2 }, s.r.returned)
-	w.Detach()
-	s.Close() // what is under way is through then
-	if got := s.r.returned(); !slices.Equal(got, []string{"fresh/1"}) {
-		t.Errorf("%v went back", got)
+	for _, first := range []string{"the entry delivers", "the search finds it"} {
+		t.Run(first, func(t *testing.T) {
+			s := newStage(t)
+			s.r.mu.Lock() // the search waits
+			w := s.Attach(spec("w", 4, "f"))
+			reserved := s.Reserve(0)
+			deliver := func() { s.Applied(s.r, s.lead, assigned("w", tokenOf("fresh", 1)), reserved) }
+			if first == "the entry delivers" {
+				deliver()
+			}
+			s.r.held = assigned("w", tokenOf("fresh", 1), tokenOf("earlier", 1)).Assigned
+			s.r.mu.Unlock()
+			if first == "the search finds it" {
+				waitFor(t, "the search", func() bool { return s.r.searched() > 0 }, s.r.returned)
+				deliver()
+			}
+			waitFor(t, "both to be queued", func() bool { return w.Queued() == 2 }, s.r.returned)
+			w.Detach()
+			s.Close() // what is under way is through then
+			if got := s.r.returned(); !slices.Equal(got, []string{"fresh/1"}) {
+				t.Errorf("%v went back", got)
+			}
+		})
 	}
 }
 

@@ -76,6 +76,7 @@ type replica struct {
 	mu       sync.Mutex
 	held     []machine.Assignment
 	released []string
+	searches int
 }
 
 type leadership struct {
@@ -125,10 +126,18 @@ func (r *replica) Leadership() Leadership { return r.lead }
 func (r *replica) EachHeld(visit func(machine.Assignment)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.searches++
 	for _, a := range r.held {
 		visit(a)
 	}
 	return nil
+}
+
+// searched is how many sessions have looked for held tasks.
+func (r *replica) searched() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.searches
 }
 
 func (r *replica) Task(_ context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error) {

@@ -64,9 +64,8 @@ type session struct {
 	// revoking: a revocation of up to revoked units of the share is not answered yet.
 	revoking bool
 	revoked  int
-	// fresh are the tasks that entries have brought since the session began, until resend has scanned the state, which
-	// holds them too; nil afterwards.
-	fresh map[credit.Task]bool
+	// search is resend's; nil when that is over.
+	search *search
 	// Messages to send to the node of a worker of another node.
 	queue []Delivery
 	wake  chan struct{}
@@ -122,19 +121,78 @@ func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	}
 	if len(leaderships) > 0 {
 		former := slices.Clone(d.draining[s.key()])
-		s.fresh = map[credit.Task]bool{}
+		s.search = &search{fresh: map[credit.Task]bool{}, inFlight: map[uint64]bool{}, changed: make(chan struct{})}
 		d.spawn(func() { d.resend(s, leaderships, former) })
 	}
 	return s
+}
+
+// search tells the tasks that a session's own entries bring while resend scans the state, which holds them too, from
+// those that an earlier session may have been sent. The dispatcher's lock guards it.
+type search struct {
+	// fresh are the tasks of the session's entries that were applied.
+	fresh map[credit.Task]bool
+	// inFlight are the numbers, up to last, of the entries that have reserved credit of the session and may be applied.
+	inFlight map[uint64]bool
+	last     uint64
+	// changed is closed when inFlight loses a number.
+	changed chan struct{}
+}
+
+// entry returns the number of an entry that reserves credit; 0 when no search is under way.
+func (s *session) entry() uint64 {
+	if s.search == nil {
+		return 0
+	}
+	s.search.last++
+	s.search.inFlight[s.search.last] = true
+	return s.search.last
+}
+
+// settled records that the entry of a reservation was applied, or did not happen.
+func (b *Reservation) settled() {
+	if f := b.s.search; f != nil && f.inFlight[b.entry] {
+		delete(f.inFlight, b.entry)
+		close(f.changed)
+		f.changed = make(chan struct{})
+	}
+}
+
+// awaitEntries blocks until every entry is settled that is in flight now; false when the node stops.
+func (d *Dispatcher) awaitEntries(f *search) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := f.last
+	for {
+		changed, waits := f.changed, false
+		for n := range f.inFlight {
+			waits = waits || n <= last
+		}
+		if !waits {
+			return true
+		}
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-d.ctx.Done():
+		}
+		d.mu.Lock()
+		if d.ctx.Err() != nil {
+			return false
+		}
+	}
 }
 
 // resend sends a session the tasks that its worker holds by the state: they may never have been sent. Tasks
 // that entries in flight bring to the worker's earlier sessions are returned first. Tasks that entries bring to this
 // session are not sent again: they could not be returned then.
 func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*session) {
+	d.mu.Lock()
+	found := s.search
+	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
-		s.fresh = nil
+		s.search = nil
 		d.mu.Unlock()
 	}()
 	for _, f := range former {
@@ -160,6 +218,9 @@ func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*sess
 		if len(tokens) == 0 {
 			continue
 		}
+		if !d.awaitEntries(found) {
+			return
+		}
 		d.mu.Lock()
 		led := d.led[r.ID()]
 		if led == nil || led.lead != lead {
@@ -167,7 +228,7 @@ func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*sess
 			continue // the next leader sends the tasks again
 		}
 		for _, token := range tokens {
-			if s.fresh[creditTask(token)] {
+			if found.fresh[creditTask(token)] {
 				continue
 			}
 			if !d.returning[creditTask(token)] {
