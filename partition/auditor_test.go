@@ -70,7 +70,6 @@ func verified(t *testing.T, m *member) (audits map[string][]*perdurev1.ReplicaAu
 // TestVerifyAndAudit: on whichever node an operator asks, every replica of every node is checked. The result
 // of a background audit is in the status, without ids, and once in the log. A violation halts nothing.
 func TestVerifyAndAudit(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	var log *logBuffer
 	all := newClusterWith(t, 3, time.Second, func(cfg *Config) {
 		if cfg.NodeID == "n3" {

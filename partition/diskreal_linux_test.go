@@ -49,7 +49,6 @@ func fill(t *testing.T, dir string) {
 // TestRealDisksFull: another program fills real file systems under a load of writes, first one of them and
 // then all three. No node halts. When the space is freed writes continue by themselves, and nothing is lost.
 func TestRealDisksFull(t *testing.T) {
-	t.Parallel() // it waits for the disks most of the time
 	var dirs []string
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {
 		dir := tinyDisk(t)

@@ -26,7 +26,6 @@ func nextTask(t *testing.T, w *workers.Worker) workers.Delivery {
 // A task carries the highest timestamp that its leader had from the worker before it acquired the task,
 // whichever node leads. A task that is sent again carries none.
 func TestTasksCarryTimestamps(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	s := spec("w", 9, "f")
 	s.Timestamp, s.LeaseMS = 3, 10_000 // other nodes are notified a sixteenth of a lease apart

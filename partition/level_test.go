@@ -68,7 +68,6 @@ func announced(t *testing.T, at *member, want ...uint64) {
 // A new cluster begins at the newest level that all of its members know. It stays there when they are upgraded, so that
 // they can go back, until an operator raises it. Raising it too early is refused and names the members.
 func TestClusterUpgrade(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	const older, newest, partitions = state.FeatureLevel - 1, state.FeatureLevel, 2
 	node := 0
 	all := newCluster(t, partitions, func(c *Config) {
@@ -204,7 +203,6 @@ func TestFeatureLevelAlone(t *testing.T) {
 
 // With AutoUpgrade the level rises when the last member knows the next one.
 func TestAutoUpgrade(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	const older = state.FeatureLevel - 1
 	node := 0
 	all := newCluster(t, 2, func(c *Config) {
@@ -225,7 +223,6 @@ func TestAutoUpgrade(t *testing.T) {
 
 // A new leader proposes nothing that a member's program may not know: the others would stop.
 func TestOlderMembersGoOn(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	const older = state.LevelLeases - 1
 	all := newClusterWith(t, 3, neverActs, func(c *Config) { c.featureLevel = older })
 	at := all[0]

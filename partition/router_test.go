@@ -145,7 +145,6 @@ func TestErrorsAreTyped(t *testing.T) {
 // TestLinearizableReadsGoToTheLeader: a router and the peer service ask for the leader's confirmation unless the caller
 // wants a stale read.
 func TestLinearizableReadsGoToTheLeader(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, createCmd("p"))

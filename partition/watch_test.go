@@ -90,7 +90,6 @@ func TestRunWatch(t *testing.T) {
 
 // A node that does not lead asks the leader, and learns of a change between its read and its request.
 func TestRunWatchElsewhere(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 8))
@@ -175,7 +174,6 @@ func followRun(ctx context.Context, r *Router, id string, seen chan<- group.RunV
 // Watchers at every node see each change although the leadership moves: handed on, given up, and lost with
 // its node.
 func TestRunWatchAcrossLeaders(t *testing.T) {
-	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
