@@ -93,8 +93,8 @@ func (d *Dispatcher) Unreserve(reserved []Reservation) {
 	d.mu.Lock()
 	defer d.finish()
 	for _, b := range reserved {
-		b.s.share.Release(int(b.grant.Credit))
 		b.settled()
+		b.s.share.Release(int(b.grant.Credit))
 		b.s.freed()
 		d.schedule(b.s)
 	}
