@@ -193,7 +193,7 @@ func runWorker(ctx context.Context, o replayCheck, a *app, in, out string) ([]du
 		if err != nil || len(verdicts) >= want {
 			if !over {
 				cancel() // Run has returned, and the program may do something else now
-				<-ended
+				<-ended  //nolint:errcheck // it was killed
 			}
 			return verdicts, err
 		}
