@@ -71,6 +71,8 @@ type activation struct {
 	background background
 	// joined are the operations that are in a join set.
 	joined map[uint32]bool
+	// signals are the next signals that the function waits for by futures, by name.
+	signals map[string]*nextSignal
 	// versions are the versions of changes that the function has asked for.
 	versions map[string]int
 	// inStep names the step that runs, quoted; empty when none does.
@@ -431,7 +433,9 @@ func (t *activation) mustBeText(what, s string) {
 }
 
 // named reports whether operations of kind k have a name to compare.
-func named(k opKind) bool { return k == opStep || k == opChild || k == opSend || k == opSignal }
+func named(k opKind) bool {
+	return k == opStep || k == opChild || k == opSend || k == opSignal || k == opSignalFuture
+}
 
 // child is the id of the n-th operation.
 func (t *activation) child(n uint32) string { return string(t.journal.id.Child(n)) }

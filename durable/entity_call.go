@@ -49,7 +49,7 @@ func GoCallEntity[Out any](ctx Context, to EntityID, operation string, input any
 	if t.section != nil {
 		t.section.calls[to] = n
 	}
-	return &Future[Out]{t: t, n: n, cleaning: t.cleaning(), name: operation, codec: t.codec}, nil
+	return &Future[Out]{t: t, n: n, cleaning: t.cleaning(), name: operation, codec: t.codec, entity: true}, nil
 }
 
 // SignalEntity asks an entity to run an operation, once, with the next commit. The result is dropped.

@@ -8,7 +8,7 @@ import (
 )
 
 // Future is the later result of an operation that does not wait: of a child (Go), a step (GoStep), a timer (After, At), a
-// call of an entity (GoCallEntity), a signal (GoSignal). It belongs to the execution that started it.
+// call of an entity (GoCallEntity), a signal (GoSignal, NextSignal), a promise. It belongs to the execution that started it.
 type Future[T any] struct {
 	t     *activation
 	n     uint32
@@ -17,12 +17,19 @@ type Future[T any] struct {
 	timer bool
 	// cleaning: it was made by a clean-up execution, not by the replay of the cancelled one.
 	cleaning bool
+	// step and entity say what the operation is; signal is that of NextSignal.
+	step, entity bool
+	signal       *nextSignal
+	// over: the function has the result, or has cancelled the operation.
+	over bool
 }
 
 // Awaitable is a Future of any type.
 type Awaitable interface {
 	// ID is the promise id. A child in its parent's partition has it as its execution id, too.
 	ID() string
+	// Cancel gives the operation up: see Future.Cancel.
+	Cancel(ctx Context) error
 	origin() (*activation, uint32)
 	ofCleanup() bool
 	payloads() Codec
@@ -56,9 +63,17 @@ func (f *Future[T]) Get(ctx Context) (T, error) {
 
 func (f *Future[T]) get() (T, error) {
 	var out T
+	if f.signal != nil {
+		data, err := f.t.receive(f.signal)
+		if f.over = f.signal.received; err != nil {
+			return out, err
+		}
+		return out, decode(f.codec, "signal "+strconv.Quote(f.name), data, &out)
+	}
 	if err := f.t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n); err != nil {
 		return out, err
 	}
+	f.over = true
 	data, err := f.t.outcome(f.n, f.codec)
 	if err != nil {
 		return out, err

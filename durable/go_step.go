@@ -40,7 +40,7 @@ func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, 
 	if err != nil {
 		return nil, err
 	}
-	f := &Future[T]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: t.codec}
+	f := &Future[T]{t: t, n: n, cleaning: t.cleaning(), name: name, codec: t.codec, step: true}
 	if rec != nil && rec.done {
 		return f, nil
 	}
@@ -80,6 +80,9 @@ type backgroundStep struct {
 	begin time.Time
 	// running: an attempt runs. started: the journal has its start.
 	running, started bool
+	// cancelled: the function has cancelled it. stop ends the context of the attempt that runs.
+	cancelled bool
+	stop      context.CancelFunc
 }
 
 // background are an activation's steps of GoStep. The function's goroutine alone uses open and cancel.
@@ -144,14 +147,15 @@ func (t *activation) launch() {
 			b.ctx, b.cancel = context.WithCancel(t.ctx)
 		}
 		s.running = true
-		b.joined.Go(func() { t.attempt(s) })
+		ctx, cancel := s.context(b.ctx)
+		s.stop = cancel
+		b.joined.Go(func() { t.attempt(ctx, cancel, s) })
 	}
 }
 
 // attempt makes one attempt of a step, in a goroutine of its own.
-func (t *activation) attempt(s *backgroundStep) {
+func (t *activation) attempt(ctx context.Context, cancel context.CancelFunc, s *backgroundStep) {
 	b := &t.background
-	ctx, cancel := s.context(b.ctx)
 	defer cancel()
 	end := attemptEnd{s: s, err: &Error{Type: TypePanic, Message: "runtime.Goexit was called"}}
 	defer func() {
@@ -196,7 +200,10 @@ func (t *activation) collect() error {
 		}
 		o, again := &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: end.data}}, false
 		if end.err != nil {
-			f := failureOf(end.err)
+			f := failureBy(t.codec, end.err)
+			if s.cancelled {
+				f = failureOf(errCancelledByFunction())
+			}
 			var pause time.Duration
 			if pause, again = s.again(f); again && !t.cancelAsked.Load() {
 				t.log.Warn("step failed, retrying", "event", "step_retry", "step", s.name, "attempt", s.attempt, "error", end.err)

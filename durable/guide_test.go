@@ -276,6 +276,22 @@ var transfer = durable.NewFunction("transfer", func(ctx durable.Context, cents i
 	return left, unlock()
 })
 
+var remind = durable.NewFunction("remind", func(ctx durable.Context, in Trip) (answer string, err error) {
+	word, err := durable.NextSignal[string](ctx, "confirmed")
+	if err != nil {
+		return "", err
+	}
+	enough, err := durable.After(ctx, 24*time.Hour)
+	if err != nil {
+		return "", err
+	}
+	err = durable.Select(ctx,
+		durable.On(word, func(text string, err error) error { answer = text; return err }),
+		durable.On(enough, func(struct{}, error) error { answer = "no answer"; return nil }),
+		durable.CancelLosers())
+	return answer, err
+})
+
 func TestGuide(t *testing.T) {
 	guide, err := os.ReadFile("GUIDE.md")
 	if err != nil {

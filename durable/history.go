@@ -23,6 +23,7 @@ const (
 	opTimer
 	opSignal
 	opJoinSet
+	opSignalFuture
 	opForeign // an invocation of a kind that functions do not make
 )
 
@@ -46,6 +47,8 @@ func (k opKind) describe(name string) string {
 		return "signal wait " + q
 	case opJoinSet:
 		return "join set"
+	case opSignalFuture:
+		return "future of signal " + q
 	}
 	return "invocation " + q
 }
@@ -89,6 +92,8 @@ type history struct {
 	ops     []*record
 	// settled are the numbers of the operations whose results came after they began, in the order of the journal.
 	settled []uint32
+	// targets are the operations that cancels without a result are about, by the ids of the cancels.
+	targets map[string]string
 	// texts are the names and policies of operations, each once.
 	texts map[string]string
 	// next is the sequence number of the first entry not seen.
@@ -204,6 +209,9 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 	case *perdurev1.Event_InvokeScheduled:
 		s := e.InvokeScheduled
 		rec := &record{kind: opForeign, name: r.text(s.GetFunctionName()), policy: r.text(s.GetRetryPolicy())}
+		if s.GetFunctionName() == nameCancel && s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SEND {
+			r.cancels(s)
+		}
 		switch s.GetKind() {
 		case perdurev1.InvokeKind_INVOKE_KIND_STEP:
 			rec.kind = opStep
@@ -211,6 +219,8 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 			rec.kind = opChild
 		case perdurev1.InvokeKind_INVOKE_KIND_SEND:
 			rec.kind = opSend
+		case perdurev1.InvokeKind_INVOKE_KIND_SIGNAL:
+			rec.kind = opSignalFuture
 		}
 		return r.take(s.GetPromiseId(), rec)
 	case *perdurev1.Event_InvokeStarted:
@@ -232,6 +242,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		}
 		rec.open = false
 		r.resolve(rec, seq, e.InvokeCompleted.GetResult())
+		return r.cancelDone(seq, e.InvokeCompleted)
 
 	case *perdurev1.Event_RandomGenerated:
 		return r.take(e.RandomGenerated.GetPromiseId(), &record{kind: opRandom, done: true,

@@ -31,33 +31,49 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	for _, opt := range opts {
 		opt(&o)
 	}
-	n, rec, err := t.take(opSignal, name)
-	if err != nil {
-		return out, err
-	}
-	if rec == nil {
-		if err := t.settleSteps(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, nil); err != nil {
-			return out, err
-		}
-		wait := &perdurev1.ExecutionAwaiting{WaitingOn: []string{t.child(n)}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: name}
-		err := t.commit(commit{mayEnd: true, waitTimeout: o.timeout,
-			events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
-		if err != nil {
-			return out, err
+	var data []byte
+	if s := t.signals[name]; s != nil {
+		data, err = t.receiveWithin(s, o.timeout)
+	} else {
+		var n uint32
+		if n, err = t.waitSignal(name, o.timeout, false); err == nil {
+			data, err = t.outcome(n, t.codec)
 		}
 	}
-	if !t.journal.resolved(n) {
-		if t.cancelling() {
-			return out, ErrCancelled
-		}
-		t.frontier("the code waits for the signal")
-		t.failTask(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
-	}
-	data, err := t.outcome(n, t.codec)
 	if err != nil {
 		return out, err
 	}
 	return out, decode(t.codec, "signal "+strconv.Quote(name), data, &out)
+}
+
+// waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait. here says that the
+// signal is there, so that the wait ends at once.
+func (t *activation) waitSignal(name string, timeout time.Duration, here bool) (uint32, error) {
+	n, rec, err := t.take(opSignal, name)
+	if err != nil {
+		return 0, err
+	}
+	if rec == nil {
+		if !here {
+			if err := t.settleSteps(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, nil); err != nil {
+				return 0, err
+			}
+		}
+		wait := &perdurev1.ExecutionAwaiting{WaitingOn: []string{t.child(n)}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: name}
+		err := t.commit(commit{mayEnd: true, waitTimeout: timeout,
+			events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
+		if err != nil {
+			return 0, err
+		}
+	}
+	if !t.journal.resolved(n) {
+		if t.cancelling() {
+			return 0, ErrCancelled
+		}
+		t.frontier("the code waits for the signal")
+		t.failTask(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
+	}
+	return n, nil
 }
 
 // Signal sends a signal to another execution, once, with the next commit. It does not wait for the delivery, and the

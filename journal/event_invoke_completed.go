@@ -1,6 +1,10 @@
 package journal
 
-import "perdure/id"
+import (
+	"slices"
+
+	"perdure/id"
+)
 
 // InvokeCompleted records the result of an invocation. A final failure is a result too: the bytes carry
 // the error, and the journal does not inspect it (K3).
@@ -33,6 +37,10 @@ func (e InvokeCompleted) apply(s *State) {
 	c := s.change(e.Promise)
 	c.open = false
 	c.result = fingerprintOf(e.Result)
+	if c.invoke == InvokeSignal {
+		n, _ := e.Promise.IsChildOf(s.eid)
+		s.openSignals = slices.DeleteFunc(slices.Clone(s.openSignals), func(open uint32) bool { return open == n })
+	}
 	s.resolve(c)
 }
 

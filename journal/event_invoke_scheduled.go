@@ -1,6 +1,10 @@
 package journal
 
-import "perdure/id"
+import (
+	"slices"
+
+	"perdure/id"
+)
 
 // InvokeScheduled records the intent to invoke something, before any attempt. It takes the next child
 // number; replay finds the call by it.
@@ -28,6 +32,9 @@ func (e InvokeScheduled) guard(s *State) *Violation {
 }
 
 func (e InvokeScheduled) apply(s *State) {
+	if e.Invoke == InvokeSignal {
+		s.openSignals = append(slices.Clip(s.openSignals), s.NextChild())
+	}
 	s.take(child{call: callInvoke, invoke: e.Invoke, bound: retryBound(s.bound, e.RetryPolicy)})
 }
 

@@ -85,7 +85,8 @@ const (
 	InvokeStep InvokeKind = 3
 	// InvokeSend is a one-way operation: complete once its message is on the way.
 	InvokeSend InvokeKind = 4
-	// InvokeSignal is a graph's wait for a signal, completed with the signal's payload.
+	// InvokeSignal is a graph's wait for a signal, completed with the signal's payload; or a function's wait for there being
+	// one, completed without it: the program consumes the signal by a SignalReceived.
 	InvokeSignal InvokeKind = 5
 )
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"unsafe"
+
+	"perdure/id"
 )
 
 // The sizes that State.Size counts for a signal name (with its index entry) and for an unconsumed delivery.
@@ -69,6 +71,15 @@ func (s *State) NextReceipt(name string) (deliveryID, seq uint64, ok bool) {
 		return 0, 0, false
 	}
 	return q.received + 1, q.buffered[0].seq, true
+}
+
+// OpenSignals lists the invocations of kind InvokeSignal that have no result, in the order of their ids.
+func (s *State) OpenSignals() []id.PromiseID {
+	out := make([]id.PromiseID, len(s.openSignals))
+	for i, n := range s.openSignals {
+		out[i] = s.eid.Child(n)
+	}
+	return out
 }
 
 // Delivery names a signal that was delivered: by its name, and by the sequence number of its SignalDelivered.

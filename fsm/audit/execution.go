@@ -243,6 +243,12 @@ func (a *auditor) openExecution(ns string, h state.Header, replay *journal.Repla
 	if h.Kind == state.KindGraph {
 		return
 	}
+	for _, promise := range s.OpenSignals() {
+		p, _ := a.storedPromise(ns, string(promise))
+		if _, _, buffered := s.NextReceipt(string(p.Param)); buffered {
+			a.found(ns, h.ID, RuleStuck, "%q waits for a signal %q, and there is one", promise, p.Param)
+		}
+	}
 	a.waitCallbacks(ns, h, s)
 	if why := a.wakeless(ns, h, s, p); why != "" {
 		a.found(ns, h.ID, RuleStuck, "%s", why)
@@ -265,6 +271,8 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 			what, r.Promise, found, p.Target, p.Timer, p.TimeoutAt, p.Incarnation)
 	}
 	switch {
+	case r.Call == journal.KindTimerScheduled && ok && p.State == recovery.PromiseRejectedCanceled:
+		// The execution has cancelled it.
 	case r.Call == journal.KindTimerScheduled:
 		if !pending || !p.Timer || p.TimeoutAt != r.FireAt || !h.Belongs(p.Incarnation) {
 			bad("timer")
@@ -281,6 +289,10 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 			bad("child elsewhere")
 		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || !h.Belongs(child.ParentIncarnation)):
 			bad("child of another caller")
+		}
+	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSignal:
+		if !pending || !state.OfSignal(p) || string(p.Param) != r.Function || !h.Belongs(p.Incarnation) || r.Open != 1 {
+			bad("wait for a signal")
 		}
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend:
 		if !pending || !state.OfSend(p) || !h.Belongs(p.Incarnation) || r.Open != 1 {
@@ -326,7 +338,7 @@ func hasPromise(r journal.Recorded) bool {
 	case journal.KindTimerScheduled, journal.KindExecutionAwaiting, journal.KindSignalReceived:
 		return true
 	case journal.KindInvokeScheduled:
-		return r.Invoke == journal.InvokeFunction || r.Invoke == journal.InvokeSend
+		return r.Invoke == journal.InvokeFunction || r.Invoke == journal.InvokeSend || r.Invoke == journal.InvokeSignal
 	}
 	return false
 }

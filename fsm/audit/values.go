@@ -196,7 +196,7 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 			continue
 		}
 		child := r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction
-		if r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend {
+		if r.Call == journal.KindInvokeScheduled && (r.Invoke == journal.InvokeSend || r.Invoke == journal.InvokeSignal) {
 			a.sendResult(ns, h, r)
 			continue
 		}
@@ -238,7 +238,7 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 // send's promise, if another partition has answered. operation checks an open send.
 func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	p, ok := a.storedPromise(ns, string(r.Promise))
-	if r.Resolved && !sendOutcome(r.Result) && !state.OfEntity(p) && !state.OfNewPromise(p) && !state.OfAwait(p) {
+	if r.Resolved && !sendOutcome(r.Result) && !(p.State == recovery.PromiseRejectedCanceled && failedBy(r.Result, state.FailureCancelled)) && !cancelOutcome(r) && !state.OfEntity(p) && !state.OfNewPromise(p) && !state.OfAwait(p) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
 	}
 	if why := entityOperation(h, r, p); why != "" {
@@ -255,6 +255,13 @@ func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, its promise, %s, another of %d",
 			r.Promise, len(r.Result), p.State, len(state.OutcomeOf(p)))
 	}
+}
+
+// cancelOutcome reports whether a result is that of a cancel of another operation: one byte, which says whether that was
+// open.
+func cancelOutcome(r journal.Recorded) bool {
+	o, err := recovery.DecodeOutcome(r.Result)
+	return r.Function == "cancel" && err == nil && o.Failure == nil && len(o.Data) == 1 && o.Data[0] <= 1
 }
 
 // sendOutcome reports whether bytes are a result that a send can have.

@@ -432,6 +432,9 @@ func (c *census) children(h state.Header, s *journal.State, replay *journal.Repl
 		pending := exists && p.State == recovery.PromisePending
 		switch {
 		case r.Call == journal.KindTimerScheduled:
+			if p.State == recovery.PromiseRejectedCanceled {
+				continue
+			}
 			if !pending || !p.Timer || p.TimeoutAt != r.FireAt || !h.Belongs(p.Incarnation) {
 				c.problem("%q: an open timer with the promise %+v", child, p)
 			}

@@ -129,7 +129,7 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 		return
 	}
 	if fired, isTimer := ex.j.Timer(promise); isTimer {
-		if !fired {
+		if !fired && p.State != recovery.PromiseRejectedCanceled {
 			t.must(ex, journal.TimerFired{Promise: promise})
 		}
 		return

@@ -285,6 +285,8 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 	switch e.Invoke {
 	case journal.InvokeStep, journal.InvokeHTTP:
 		return nil
+	case journal.InvokeSignal:
+		return c.signalFuture(e)
 	case journal.InvokeFunction:
 		if c.t.m.feature < state.LevelFunctions {
 			if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
@@ -328,6 +330,9 @@ func (c *commit) promise(req recovery.CreateRequest) (recovery.Promise, error) {
 // with the worker, and the answer carries the awaited results.
 func (c *commit) await(e journal.ExecutionAwaiting) error {
 	c.over = true
+	if err := c.mayAwait(e.On); err != nil {
+		return err
+	}
 	switch err := c.append(e); {
 	case needless(err):
 		if e.Wait != journal.AwaitSignal {

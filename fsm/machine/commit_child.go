@@ -89,6 +89,9 @@ func (c *commit) send(e journal.InvokeScheduled) error {
 	if s := c.content(e.Promise); s.GetNewPromise() != nil || s.GetAwaitedPromise() != nil {
 		return c.sendPromise(e, s)
 	}
+	if w := c.content(e.Promise).GetCancel(); w != nil {
+		return c.cancelOperation(e, w)
+	}
 	msg, err := c.message(e)
 	if err != nil {
 		return err

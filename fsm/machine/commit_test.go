@@ -124,7 +124,6 @@ func TestCommitRefused(t *testing.T) {
 		{"started 0#1", ""},
 		{"retrying 0#1 !io", ""},
 		{"done 2#1 -> mine", ""},
-		{"kind 5", ""},
 		{"kind 0", "K15"},
 		{"kind 99", "K15"},
 		{"kind 259", "K15"}, // 3 in its lowest eight bits

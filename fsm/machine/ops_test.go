@@ -341,6 +341,12 @@ func (b *opsBuilder) op(text string) error {
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "await promise", arg(1), ""))
 		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_AwaitedPromise{
 			AwaitedPromise: &perdurev1.AwaitedPromise{Id: arg(1)}}})
+	case "future":
+		b.add(scheduled(b.take(), perdurev1.InvokeKind_INVOKE_KIND_SIGNAL, arg(1), "", "attempts=1"))
+	case "cancel":
+		p, target := b.take(), b.child(arg(1))
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "cancel", target, "attempts=1"))
+		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_Cancel{Cancel: &perdurev1.CancelOperation{OperationId: target}}})
 	case "spawn":
 		p := b.take()
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "start", arg(3), ""))

@@ -81,6 +81,7 @@ func applyRestart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	for _, call := range open {
 		t.takeOver(ex, call)
 	}
+	t.signalArrived(ex, "")
 	return &commandv1.Reply{Kind: &commandv1.Reply_Restart{Restart: &perdurev1.RestartResponse{
 		Incarnation: ex.h.Incarnation, FormerIncarnation: h.Incarnation, KeptEvents: uint64(len(s.prefix)),
 	}}}, nil
@@ -247,6 +248,8 @@ type openCall struct {
 	result journal.Event
 	// again starts the child again.
 	again bool
+	// rearm starts the timer again, for this time; 0 does not.
+	rearm int64
 }
 
 // openCalls lists the operations that are open at a cut and whose results the server brings, and returns how
@@ -265,6 +268,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			later[ev.Promise] = ev
 		}
 	}
+	cancelled := cancelledTimers(past.entries[:cut])
 	kept = replay.State().NextChild()
 	again := 0
 	for n := range kept {
@@ -284,6 +288,12 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			call.invoke = journal.InvokeScheduled{Promise: promise, Invoke: r.Invoke, Function: r.Function, Input: r.Input, RetryPolicy: r.RetryPolicy}
 		}
 		p, ok := t.store(old.ns).Promise(string(promise))
+		if r.Call == journal.KindTimerScheduled && call.result == nil && ok && p.State == recovery.PromiseRejectedCanceled {
+			if !cancelled[promise] {
+				out = append(out, openCall{promise: promise, rearm: max(r.FireAt, 1)})
+			}
+			continue
+		}
 		if call.result == nil && ok && p.State.Settled() {
 			call.result = settledEvent(r, p)
 		}
@@ -317,6 +327,10 @@ func settledEvent(r journal.Recorded, p recovery.Promise) journal.Event {
 // takeOver continues an open operation in a new incarnation: it records the result that came after the cut,
 // starts a child again, or leaves the operation open.
 func (t *txn) takeOver(ex *execution, call openCall) {
+	if call.rearm != 0 {
+		t.rearm(ex, call.promise, call.rearm)
+		return
+	}
 	if done, ok := call.result.(journal.InvokeCompleted); ok {
 		t.invocationEnded(ex, call.promise, done.Result)
 		return

@@ -137,6 +137,8 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 			return x.lockSource(h)
 		case state.OfEntity(child):
 			return "entity " + string(child.Param)
+		case state.OfSignal(child):
+			return "signal " + string(child.Param)
 		case state.OfNewPromise(child):
 			return "promise " + on
 		case state.OfAwait(child):

@@ -87,6 +87,17 @@ func OfAwait(p recovery.Promise) bool {
 	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == awaitTag
 }
 
+// signalTag marks the promise of a function's wait for a signal that can be one of several waits.
+const signalTag = "$signal"
+
+// SignalTags are the tags of the promise of such a wait.
+func SignalTags() []recovery.Tag { return []recovery.Tag{{Key: signalTag}} }
+
+// OfSignal reports whether a promise is that of a wait for a signal, whose name is its parameter.
+func OfSignal(p recovery.Promise) bool {
+	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == signalTag
+}
+
 // RetryBound reads from a policy's text how many retries it allows: "attempts=N" comes first, the worker's
 // own terms follow.
 func RetryBound(policy string) int {

@@ -1757,6 +1757,7 @@ type Send struct {
 	//	*Send_EntityUnlock
 	//	*Send_NewPromise
 	//	*Send_AwaitedPromise
+	//	*Send_Cancel
 	What          isSend_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1878,6 +1879,15 @@ func (x *Send) GetAwaitedPromise() *AwaitedPromise {
 	return nil
 }
 
+func (x *Send) GetCancel() *CancelOperation {
+	if x != nil {
+		if x, ok := x.What.(*Send_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
 type isSend_What interface {
 	isSend_What()
 }
@@ -1914,6 +1924,10 @@ type Send_AwaitedPromise struct {
 	AwaitedPromise *AwaitedPromise `protobuf:"bytes,31,opt,name=awaited_promise,json=awaitedPromise,proto3,oneof"`
 }
 
+type Send_Cancel struct {
+	Cancel *CancelOperation `protobuf:"bytes,32,opt,name=cancel,proto3,oneof"`
+}
+
 func (*Send_Signal) isSend_What() {}
 
 func (*Send_Start) isSend_What() {}
@@ -1929,6 +1943,8 @@ func (*Send_EntityUnlock) isSend_What() {}
 func (*Send_NewPromise) isSend_What() {}
 
 func (*Send_AwaitedPromise) isSend_What() {}
+
+func (*Send_Cancel) isSend_What() {}
 
 // NewPromise makes the promise of the operation one that a client settles by its id. The operation completes with it.
 type NewPromise struct {
@@ -2021,6 +2037,54 @@ func (x *AwaitedPromise) GetId() string {
 	return ""
 }
 
+// CancelOperation ends an operation of the execution that has no result: a timer, a wait for a signal, a promise, the wait
+// for another promise, for an entity or for a delivery completes with a failure of type "cancelled", and what others do for it
+// goes on; a child is asked to cancel, and completes with its end. A timer gets no TimerFired. The send's own result is one
+// byte, 1 if the operation was open, else 0.
+type CancelOperation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelOperation) Reset() {
+	*x = CancelOperation{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelOperation) ProtoMessage() {}
+
+func (x *CancelOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelOperation.ProtoReflect.Descriptor instead.
+func (*CancelOperation) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CancelOperation) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
 type SignalSend struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2032,7 +2096,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2108,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2121,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SignalSend) GetId() string {
@@ -2096,7 +2160,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2172,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2185,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartSend) GetId() string {
@@ -2181,7 +2245,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2257,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2270,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -2255,7 +2319,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2331,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2344,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -2304,7 +2368,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2380,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2393,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -2374,7 +2438,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2450,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2463,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -2452,7 +2516,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2528,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2541,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 type ReadJournal struct {
@@ -2492,7 +2556,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2568,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2581,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -2558,7 +2622,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2634,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2647,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -2608,7 +2672,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2684,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2697,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
 }
 
 type CallError struct {
@@ -2649,7 +2713,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2725,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2738,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -2840,7 +2904,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"initial_ms\x18\x01 \x01(\x03R\tinitialMs\x12\x15\n" +
 	"\x06max_ms\x18\x02 \x01(\x03R\x05maxMs\x12%\n" +
 	"\x0efactor_percent\x18\x03 \x01(\rR\rfactorPercent\x12%\n" +
-	"\x0ejitter_percent\x18\x04 \x01(\rR\rjitterPercent\"\x8b\x04\n" +
+	"\x0ejitter_percent\x18\x04 \x01(\rR\rjitterPercent\"\xc2\x04\n" +
 	"\x04Send\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x120\n" +
@@ -2853,14 +2917,17 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\rentity_unlock\x18\x17 \x01(\v2\x18.perdure.v1.EntityUnlockH\x00R\fentityUnlock\x129\n" +
 	"\vnew_promise\x18\x1e \x01(\v2\x16.perdure.v1.NewPromiseH\x00R\n" +
 	"newPromise\x12E\n" +
-	"\x0fawaited_promise\x18\x1f \x01(\v2\x1a.perdure.v1.AwaitedPromiseH\x00R\x0eawaitedPromiseB\x06\n" +
+	"\x0fawaited_promise\x18\x1f \x01(\v2\x1a.perdure.v1.AwaitedPromiseH\x00R\x0eawaitedPromise\x125\n" +
+	"\x06cancel\x18  \x01(\v2\x1b.perdure.v1.CancelOperationH\x00R\x06cancelB\x06\n" +
 	"\x04what\"+\n" +
 	"\n" +
 	"NewPromise\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\x03R\ttimeoutMs\" \n" +
 	"\x0eAwaitedPromise\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"J\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"4\n" +
+	"\x0fCancelOperation\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\"J\n" +
 	"\n" +
 	"SignalSend\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -2946,7 +3013,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(ClosePolicy)(0),          // 0: perdure.v1.ClosePolicy
 	(TaskState)(0),            // 1: perdure.v1.TaskState
@@ -2970,103 +3037,105 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*Send)(nil),              // 19: perdure.v1.Send
 	(*NewPromise)(nil),        // 20: perdure.v1.NewPromise
 	(*AwaitedPromise)(nil),    // 21: perdure.v1.AwaitedPromise
-	(*SignalSend)(nil),        // 22: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 23: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 24: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 25: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 26: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 27: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 28: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 29: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 30: perdure.v1.JournalPage
-	(*Drain)(nil),             // 31: perdure.v1.Drain
-	(*CallError)(nil),         // 32: perdure.v1.CallError
-	nil,                       // 33: perdure.v1.Task.TagsEntry
-	nil,                       // 34: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 35: perdure.v1.StartSend.TagsEntry
-	nil,                       // 36: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 37: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 38: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 39: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 40: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 41: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 42: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 43: perdure.v1.RequestID
-	(*Event)(nil),             // 44: perdure.v1.Event
-	(*EntityCall)(nil),        // 45: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 46: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 47: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 48: perdure.v1.EntityUnlock
-	(Reason)(0),               // 49: perdure.v1.Reason
+	(*CancelOperation)(nil),   // 22: perdure.v1.CancelOperation
+	(*SignalSend)(nil),        // 23: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 24: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 25: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 26: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 27: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 28: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 29: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 30: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 31: perdure.v1.JournalPage
+	(*Drain)(nil),             // 32: perdure.v1.Drain
+	(*CallError)(nil),         // 33: perdure.v1.CallError
+	nil,                       // 34: perdure.v1.Task.TagsEntry
+	nil,                       // 35: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 36: perdure.v1.StartSend.TagsEntry
+	nil,                       // 37: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 38: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 39: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 40: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 41: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 42: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 43: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 44: perdure.v1.RequestID
+	(*Event)(nil),             // 45: perdure.v1.Event
+	(*EntityCall)(nil),        // 46: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 47: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 48: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 49: perdure.v1.EntityUnlock
+	(Reason)(0),               // 50: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	4,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
 	7,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	9,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
 	15, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	25, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	27, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	29, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	37, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	26, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	28, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	30, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	38, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	10, // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
 	8,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	13, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	24, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	26, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	28, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	30, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	32, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	31, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	38, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	25, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	27, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	29, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	31, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	33, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	32, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	39, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
 	11, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
 	12, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
 	3,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	39, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	39, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	39, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	40, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	41, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	33, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	42, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	40, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	40, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	40, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	41, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	42, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	34, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	43, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
 	14, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	43, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	39, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	44, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	44, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	40, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	45, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
 	17, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
 	19, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
 	16, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	34, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	35, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
 	0,  // 36: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
 	18, // 37: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	22, // 38: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	23, // 39: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	45, // 40: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	46, // 41: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	47, // 42: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	48, // 43: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	23, // 38: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	24, // 39: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	46, // 40: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	47, // 41: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	48, // 42: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	49, // 43: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
 	20, // 44: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
 	21, // 45: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	35, // 46: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	1,  // 47: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	40, // 48: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	41, // 49: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	39, // 50: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	39, // 51: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	39, // 52: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	39, // 53: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	39, // 54: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	41, // 55: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	49, // 56: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	36, // 57: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	5,  // 58: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 59: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	6,  // 60: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	3,  // 61: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	60, // [60:62] is the sub-list for method output_type
-	58, // [58:60] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	22, // 46: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
+	36, // 47: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 48: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	41, // 49: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	42, // 50: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	40, // 51: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	40, // 52: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	40, // 53: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	40, // 54: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	40, // 55: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	42, // 56: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	50, // 57: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	37, // 58: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	5,  // 59: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 60: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	6,  // 61: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 62: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	61, // [61:63] is the sub-list for method output_type
+	59, // [59:61] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -3110,6 +3179,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*Send_EntityUnlock)(nil),
 		(*Send_NewPromise)(nil),
 		(*Send_AwaitedPromise)(nil),
+		(*Send_Cancel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3117,7 +3187,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -61,4 +61,42 @@ var waitingBugs = []mutation.Bug{
 		File: "fsm/machine/incarnation.go", Rule: "attempt: what the failing commit started goes with it",
 		From: `if young.born && young != ex {`, To: `if young.born && young == ex {`, Tests: "TestChildRetrySweeps",
 	},
+	{
+		File: "fsm/machine/signal_future.go", Rule: "signal future: one that is there ends it at once",
+		From: `if _, _, buffered := c.ex.j.NextReceipt(e.Function); buffered {`, To: `if _, _, buffered := c.ex.j.NextReceipt(e.Function); !buffered && c.over {`, Tests: "TestSignalFuture",
+	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal future: a delivery ends it",
+		From: `		t.signalArrived(ex, name)`, To: `		_ = t.signalArrived`, Tests: "TestSignalFuture",
+	},
+	{
+		File: "fsm/machine/signal_future.go", Rule: "signal future: another name's delivery does not end it",
+		From: `|| name != "" && string(p.Param) != name {`, To: `{`, Tests: "TestSignalFuture",
+	},
+	{
+		File: "fsm/machine/restart.go", Rule: "signal future: a signal that is delivered again ends it",
+		From: `	t.signalArrived(ex, "")`, To: `	_ = t.signalArrived`, Tests: "TestRestartSignalFuture",
+	},
+	{
+		File: "fsm/machine/chain.go", Rule: "cancel: a cancelled timer does not fire",
+		From: `if !fired && p.State != recovery.PromiseRejectedCanceled {`, To: `if !fired {`, Tests: "TestCancelOperation",
+	},
+	{
+		File: "fsm/machine/cancel_operation.go", Rule: "cancel: only what is open is cancelled",
+		From: `ok && !p.State.Settled() && t.mayCancel(ex, p) {`, To: `ok && t.mayCancel(ex, p) {`, Tests: "TestCancelOperation",
+	},
+	{
+		File: "fsm/machine/cancel_operation.go", Rule: "cancel: no wait for a cancelled timer",
+		From: `ok && p.State == recovery.PromiseRejectedCanceled {
+			return api`, To: `ok && p.State == recovery.PromiseRejectedTimedout {
+			return api`, Tests: "TestCancelOperation",
+	},
+	{
+		File: "fsm/machine/restart.go", Rule: "cancel: a restart before it starts the timer again",
+		From: `if !cancelled[promise] {`, To: `if cancelled[promise] {`, Tests: "TestRestartCancelledTimer",
+	},
+	{
+		File: "durable/go_step.go", Rule: "background step: one attempt runs at a time",
+		From: `if s.running || s.begin.After(t.w.clock.Now()) || b.running() >= maxBackground {`, To: `if s.begin.After(t.w.clock.Now()) || b.running() >= maxBackground {`, Tests: "TestGoStepsRunAtOnce TestWaitingReplaysFromEveryPrefix",
+	},
 }
