@@ -106,6 +106,21 @@ func TestChildRetryEnds(t *testing.T) {
 	}
 }
 
+// The last attempt's failure is the child's.
+func TestChildRetryBound(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("e", "f"), "child g attempts=2 pause=10; await 0")
+	w.commit(w.only("w2", "g"), "fail app:first")
+	w.now += 10
+	w.tick()
+	if got := w.commit(w.only("w2", "g"), "fail app:last"); got.State != fulfilled {
+		t.Errorf("answered %v", got)
+	}
+	if got := w.invocation("e", "e:0"); !strings.HasSuffix(got, "InvokeStarted e:0 #2\nInvokeCompleted e:0 #2 !app \"last\"") {
+		t.Errorf("the journal has\n%s", got)
+	}
+}
+
 // A cancel between two attempts ends the child at once. A child that ends before a worker has begun it has begun in its
 // caller's journal with its end, and not while that is cancelling.
 func TestChildNeverBegun(t *testing.T) {

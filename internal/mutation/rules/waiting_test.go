@@ -35,11 +35,11 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "attempt: the policy says how many there are",
-		From: `if attempt >= ex.h.Retry.Attempts ||`, To: `if attempt > ex.h.Retry.Attempts ||`, Tests: "TestChildRetryEnds TestChildRetry",
+		From: `if attempt >= ex.h.Retry.Attempts ||`, To: `if attempt > ex.h.Retry.Attempts ||`, Tests: "TestChildRetryBound",
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "attempt: a failure that says so is final",
-		From: `err != nil || o.Failure != nil && o.Failure.NonRetryable {`, To: `err != nil {`, Tests: "TestChildRetryEnds",
+		From: `err != nil || o.Failure != nil && o.Failure.NonRetryable {`, To: `err != nil || o.Failure == nil {`, Tests: "TestChildRetryEnds",
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "attempt: none begins while the caller is cancelling",
@@ -47,7 +47,7 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "attempt: the next one gets the signals",
-		From: `signals: signals, lastCommit: request,`, To: `lastCommit: request,`, Tests: "TestChildRetry",
+		From: `signals: signals, lastCommit: request,`, To: `signals: signals[:0], lastCommit: request,`, Tests: "TestChildRetry",
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "attempt: the next one begins after its pause",
