@@ -131,7 +131,7 @@ func TestUnreadableJournal(t *testing.T) {
 		"x:0 is a random number of 2 bytes":      {begun, event(&perdurev1.RandomGenerated{PromiseId: "x:0", Value: []byte("no")})},
 		`as *uint64: json: cannot unmarshal`:     {begun, event(&perdurev1.RandomGenerated{PromiseId: "x:0", Value: []byte("12345678")}), stepDone("x:1", "s", `"text"`)[0], stepDone("x:1", "s", `"text"`)[1], stepDone("x:1", "s", `"text"`)[2]},
 		`x:0 is join set in the journal`:         {begun, {Kind: &perdurev1.Event_JoinSetCreated{JoinSetCreated: &perdurev1.JoinSetCreated{JoinSetId: "x:0"}}}},
-		`x:0 is invocation "u" in the journal`:   {begun, event(&perdurev1.InvokeScheduled{PromiseId: "x:0", Kind: perdurev1.InvokeKind_INVOKE_KIND_HTTP, FunctionName: "u"})},
+		`x:0 is request "u" in the journal`:      {begun, event(&perdurev1.InvokeScheduled{PromiseId: "x:0", Kind: perdurev1.InvokeKind_INVOKE_KIND_HTTP, FunctionName: "u"})},
 		"ends at 1, before its announced length": {begun},
 	} {
 		t.Run(want, func(t *testing.T) {

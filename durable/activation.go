@@ -434,7 +434,7 @@ func (t *activation) mustBeText(what, s string) {
 
 // named reports whether operations of kind k have a name to compare.
 func named(k opKind) bool {
-	return k == opStep || k == opChild || k == opSend || k == opSignal || k == opSignalFuture
+	return k == opStep || k == opChild || k == opSend || k == opSignal || k == opSignalFuture || k == opHTTP
 }
 
 // child is the id of the n-th operation.

@@ -266,7 +266,7 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 			r.State = perdurev1.TaskState_TASK_STATE_SUSPENDED
 		}
 		f.append(ex, ev)
-		if s := ev.GetInvokeScheduled(); s != nil && s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_STEP {
+		if s := ev.GetInvokeScheduled(); s != nil && s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_STEP && s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_HTTP {
 			add(started(s.GetPromiseId(), 1))
 			if s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SEND {
 				at := slices.IndexFunc(m.GetSends(), func(x *perdurev1.Send) bool { return x.GetPromiseId() == s.GetPromiseId() })

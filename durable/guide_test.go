@@ -292,6 +292,15 @@ var remind = durable.NewFunction("remind", func(ctx durable.Context, in Trip) (a
 	return answer, err
 })
 
+var fetch = durable.NewFunction("fetch", func(ctx durable.Context, in Trip) (string, error) {
+	answer, err := durable.HTTP(ctx, durable.HTTPRequest{URL: "https://bookings.example/v1/trips", Body: []byte(in.From + "-" + in.To)},
+		durable.WithTimeout(10*time.Second), durable.WithTotalTimeout(time.Minute))
+	if err != nil {
+		return "", err
+	}
+	return string(answer.Body), nil
+})
+
 func TestGuide(t *testing.T) {
 	guide, err := os.ReadFile("GUIDE.md")
 	if err != nil {

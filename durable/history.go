@@ -24,6 +24,7 @@ const (
 	opSignal
 	opJoinSet
 	opSignalFuture
+	opHTTP
 	opForeign // an invocation of a kind that functions do not make
 )
 
@@ -47,6 +48,8 @@ func (k opKind) describe(name string) string {
 		return "signal wait " + q
 	case opJoinSet:
 		return "join set"
+	case opHTTP:
+		return "request " + q
 	case opSignalFuture:
 		return "future of signal " + q
 	}
@@ -215,6 +218,8 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		switch s.GetKind() {
 		case perdurev1.InvokeKind_INVOKE_KIND_STEP:
 			rec.kind = opStep
+		case perdurev1.InvokeKind_INVOKE_KIND_HTTP:
+			rec.kind = opHTTP
 		case perdurev1.InvokeKind_INVOKE_KIND_FUNCTION:
 			rec.kind = opChild
 		case perdurev1.InvokeKind_INVOKE_KIND_SEND:

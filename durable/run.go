@@ -25,6 +25,9 @@ type stepOptions struct {
 	timeout time.Duration
 	total   time.Duration
 	final   []string
+	// kind and input are those of the operation: a step, unless it is of another kind.
+	kind  opKind
+	input []byte
 }
 
 // WithRetry sets how often and how fast the step is retried; see RetryPolicy for the default.
@@ -88,7 +91,11 @@ func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, err
 
 // runStep replays or runs a step, with its retries.
 func (t *activation) runStep(name string, o stepOptions, step func(context.Context) ([]byte, error)) ([]byte, error) {
-	n, rec, err := t.take(opStep, name)
+	kind := perdurev1.InvokeKind_INVOKE_KIND_HTTP
+	if o.kind == 0 {
+		o.kind, kind = opStep, perdurev1.InvokeKind_INVOKE_KIND_STEP
+	}
+	n, rec, err := t.take(o.kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +103,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	switch {
 	case rec == nil:
 		s.lead = []*perdurev1.Event{{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-			PromiseId: s.id, Kind: perdurev1.InvokeKind_INVOKE_KIND_STEP, FunctionName: name, RetryPolicy: o.retry.String()}}}}
+			PromiseId: s.id, Kind: kind, FunctionName: name, Input: o.input, RetryPolicy: o.retry.String()}}}}
 	case rec.done:
 		return t.outcome(n, t.codec)
 	case t.cancelling():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,8 @@ type WorkerOptions struct {
 	// Codec is for functions without a codec of their own; default JSON. The callers of those functions must use
 	// the same codec, so prefer Function.WithCodec.
 	Codec Codec
+	// HTTPClient makes the requests of HTTP; default http.DefaultClient. Its transport is where to limit what functions may call.
+	HTTPClient *http.Client
 	// Logger gets problems and reconnects; default the client's.
 	Logger *slog.Logger
 	// OnEvent, if set, gets every Event of the worker and its tasks. Many goroutines call it; it must not block.

@@ -115,6 +115,7 @@ func TestRestartSignalFuture(t *testing.T) {
 	v := w.begin("e", "f")
 	w.commit(v, "future a; step s")
 	cut := len(w.journal("e"))
+	w.commit(v, "wait a") // consumes it, so that the other wait stays open
 	w.do(signalCmd(w.request(), "e", "a", "x"))
 	w.do(restartCmd(w.request(), "e", fromEvent, uint64(cut)))
 	if got := w.kinds("e"); !strings.HasSuffix(got, "SignalDelivered InvokeCompleted") {

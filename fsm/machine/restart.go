@@ -81,7 +81,7 @@ func applyRestart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	for _, call := range open {
 		t.takeOver(ex, call)
 	}
-	t.signalArrived(ex, "")
+	t.signalArrived(ex)
 	return &commandv1.Reply{Kind: &commandv1.Reply_Restart{Restart: &perdurev1.RestartResponse{
 		Incarnation: ex.h.Incarnation, FormerIncarnation: h.Incarnation, KeptEvents: uint64(len(s.prefix)),
 	}}}, nil

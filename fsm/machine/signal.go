@@ -70,7 +70,7 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 	}
 	kind, on, waited, blocked := ex.j.Wait()
 	if !blocked || kind != journal.AwaitSignal || waited != name {
-		t.signalArrived(ex, name)
+		t.signalArrived(ex)
 		return delivery, nil
 	}
 	id, seq, _ := ex.j.NextReceipt(name)

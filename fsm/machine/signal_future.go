@@ -31,11 +31,11 @@ func (c *commit) signalFuture(e journal.InvokeScheduled) error {
 
 func noValue() []byte { return recovery.AppendOutcome(nil, recovery.Outcome{}) }
 
-// signalArrived completes the waits for a signal of a name, if there is one that the execution has not consumed.
-func (t *txn) signalArrived(ex *execution, name string) {
+// signalArrived completes the waits for signals that the execution has and has not consumed.
+func (t *txn) signalArrived(ex *execution) {
 	for _, promise := range ex.j.OpenSignals() {
 		p, ok := t.store(ex.ns).Promise(string(promise))
-		if _, _, buffered := ex.j.NextReceipt(string(p.Param)); !ok || !buffered || name != "" && string(p.Param) != name {
+		if _, _, buffered := ex.j.NextReceipt(string(p.Param)); !ok || !buffered {
 			continue
 		}
 		t.mustNot(ex, t.settle(ex.ns, p.ID, recovery.PromiseResolved, noValue()))

@@ -67,15 +67,15 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/signal.go", Rule: "signal future: a delivery ends it",
-		From: `		t.signalArrived(ex, name)`, To: `		_ = t.signalArrived`, Tests: "TestSignalFuture",
+		From: `		t.signalArrived(ex)`, To: `		_ = t.signalArrived`, Tests: "TestSignalFuture",
 	},
 	{
 		File: "fsm/machine/signal_future.go", Rule: "signal future: another name's delivery does not end it",
-		From: `|| name != "" && string(p.Param) != name {`, To: `{`, Tests: "TestSignalFuture",
+		From: `!ok || !buffered {`, To: `!ok || buffered && !ok {`, Tests: "TestSignalFuture",
 	},
 	{
 		File: "fsm/machine/restart.go", Rule: "signal future: a signal that is delivered again ends it",
-		From: `	t.signalArrived(ex, "")`, To: `	_ = t.signalArrived`, Tests: "TestRestartSignalFuture",
+		From: `	t.signalArrived(ex)`, To: `	_ = t.signalArrived`, Tests: "TestRestartSignalFuture",
 	},
 	{
 		File: "fsm/machine/chain.go", Rule: "cancel: a cancelled timer does not fire",
