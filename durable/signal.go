@@ -32,7 +32,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		opt(&o)
 	}
 	var data []byte
-	if s := t.signals[name]; s != nil {
+	if s := t.nextSignal(name); s != nil {
 		data, err = t.receiveWithin(s, o.timeout)
 	} else {
 		var n uint32

@@ -15,13 +15,13 @@ func NextSignal[T any](ctx Context, name string) (*Future[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s := t.signals[name]
+	s := t.nextSignal(name)
 	if s == nil {
 		n, rec, err := t.take(opSignalFuture, name)
 		if err != nil {
 			return nil, err
 		}
-		s = &nextSignal{n: n, name: name}
+		s = &nextSignal{n: n, name: name, cleaning: t.cleaning()}
 		if rec == nil {
 			err = t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 				PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SIGNAL, FunctionName: name, RetryPolicy: "attempts=1"}}})
@@ -42,9 +42,18 @@ func NextSignal[T any](ctx Context, name string) (*Future[T], error) {
 type nextSignal struct {
 	n        uint32
 	name     string
+	cleaning bool // as of a Future
 	received bool
 	data     []byte
 	err      error
+}
+
+// nextSignal returns the next signal of a name that the function waits for by a future; nil if it waits for none.
+func (t *activation) nextSignal(name string) *nextSignal {
+	if s := t.signals[name]; s != nil && s.cleaning == t.cleaning() {
+		return s
+	}
+	return nil
 }
 
 // end sets what the wait has brought; the next one is another.
