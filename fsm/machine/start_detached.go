@@ -45,7 +45,7 @@ func (t *txn) startFor(ns string, start *perdurev1.StartSend) (result []byte, er
 	conflict := func(message string) []byte { return state.EncodeFailure(state.FailureConflict, message) }
 	if ex, ok := t.execution(ns, start.Id); ok {
 		if refused := t.sameStart(ex, &perdurev1.StartRequest{Function: start.Function, Input: start.Input}); refused != nil {
-			return conflict(refused.Message), nil
+			return conflict(refused.Message), nil //nolint:nilerr // the refusal is the answer
 		}
 		return done, nil
 	}

@@ -46,7 +46,7 @@ var childrenBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/start_detached.go", Rule: "children: a detached start of a taken id is a conflict",
-		From: "			return conflict(refused.Message), nil\n", To: "			return done, nil\n", Tests: "TestDetachedStart",
+		From: "return conflict(refused.Message), nil", To: "return done, nil", Tests: "TestDetachedStart",
 	},
 	{
 		File: "fsm/machine/signal.go", Rule: "signal with start: an open execution is not started again",
