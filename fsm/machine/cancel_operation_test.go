@@ -94,6 +94,9 @@ func TestRestartCancelledTimer(t *testing.T) {
 	w.commit(v, "cancel 0; step t")
 	after := len(w.journal("e"))
 	w.do(restartCmd(w.request(), "e", fromEvent, uint64(after)))
+	if got := w.promise("e:0").State; got != perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED {
+		t.Errorf("after a restart that keeps the cancel the timer is %v", got)
+	}
 	w.now += 2000
 	w.do(restartCmd(w.request(), "e", fromEvent, uint64(before)))
 	w.only("w1", "f")
