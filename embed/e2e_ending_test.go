@@ -189,8 +189,8 @@ func TestDeadlines(t *testing.T) {
 		t.Error("the step's context has no cause")
 	}
 	x.saw(durable.EventLost, last["running"], 1)
-	// A parent's end does not end its child: it may be awaited by others.
-	w.reaches(last["calling"]+":0", blocked)
+	// A parent that is cancelled by its deadline cancels its child.
+	w.reaches(last["calling"]+":0", cancelled)
 	x.noProblems()
 }
 
