@@ -160,13 +160,14 @@ func TestSpreadChildNamesItsParent(t *testing.T) {
 	h := begin(w, host, "host", "dora")
 	var child string
 	until(t, "the child", func() error {
-		for _, e := range w.list(client.ListOptions{Function: "guest"}) {
-			if child = e.GetId(); len(child) != 64 || e.GetParentId() != "host" {
-				t.Errorf("listed as %q, a child of %q", child, e.GetParentId())
-			}
-			return nil
+		listed := w.list(client.ListOptions{Function: "guest"})
+		if len(listed) != 1 {
+			return fmt.Errorf("%d are listed", len(listed))
 		}
-		return errors.New("it is not listed")
+		if child = listed[0].GetId(); len(child) != 64 || listed[0].GetParentId() != "host" {
+			t.Errorf("listed as %q, a child of %q", child, listed[0].GetParentId())
+		}
+		return nil
 	})
 	if e := w.describe(child); e.GetParentId() != "host" {
 		t.Errorf("described as a child of %q", e.GetParentId())
