@@ -87,20 +87,20 @@ func (c *Client) Upgrade(ctx context.Context, level uint64) (*perdurev1.UpgradeR
 	return resp, err
 }
 
-// ForgetKept has a node delete the quarantined files of former replicas of a partition: those of one name, or
+// ForgetQuarantined has a node delete the quarantined files of former replicas of a partition: those of one name, or
 // all if name is empty. It returns what was deleted; nothing if there was nothing. Errors: *api.Error with
 // BAD_REQUEST, NODE_NOT_FOUND or PARTITION_NOT_FOUND, MEMBERSHIP_REFUSED while the replica is halted; others
 // as with Start.
-func (c *Client) ForgetKept(ctx context.Context, nodeID string, partition uint32, name string) ([]*perdurev1.KeptReplica, error) {
+func (c *Client) ForgetQuarantined(ctx context.Context, nodeID string, partition uint32, name string) ([]*perdurev1.QuarantinedReplica, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
 	}
-	var resp *perdurev1.ForgetKeptResponse
+	var resp *perdurev1.ForgetQuarantinedResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
-	err := c.call(ctx, "forget kept", what, true, c.longest(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
-		resp, err = n.cluster.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: nodeID, Partition: partition, Name: name})
+	err := c.call(ctx, "forget quarantined", what, true, c.longest(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.ForgetQuarantined(ctx, &perdurev1.ForgetQuarantinedRequest{NodeId: nodeID, Partition: partition, Name: name})
 		return err
 	})
 	return resp.GetForgotten(), err

@@ -53,9 +53,9 @@ func TestCluster(t *testing.T) {
 		t.Errorf("upgrade: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
 
-	answers(&perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Name: "kept-0002-x"}}}, again...)
-	if got, err := cl.ForgetKept(t.Context(), "n3", 2, "kept-0002-x"); err != nil || len(got) != 1 || len(c.asked) != 4 ||
-		!proto.Equal(last.(proto.Message), &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-x"}) {
+	answers(&perdurev1.ForgetQuarantinedResponse{Forgotten: []*perdurev1.QuarantinedReplica{{Name: "kept-0002-x"}}}, again...)
+	if got, err := cl.ForgetQuarantined(t.Context(), "n3", 2, "kept-0002-x"); err != nil || len(got) != 1 || len(c.asked) != 4 ||
+		!proto.Equal(last.(proto.Message), &perdurev1.ForgetQuarantinedRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-x"}) {
 		t.Errorf("forget: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
 

@@ -171,8 +171,8 @@ func (n *fakeNode) Upgrade(ctx context.Context, r *perdurev1.UpgradeRequest) (*p
 	return ask[perdurev1.UpgradeResponse](n, ctx, r)
 }
 
-func (n *fakeNode) ForgetKept(ctx context.Context, r *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
-	return ask[perdurev1.ForgetKeptResponse](n, ctx, r)
+func (n *fakeNode) ForgetQuarantined(ctx context.Context, r *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
+	return ask[perdurev1.ForgetQuarantinedResponse](n, ctx, r)
 }
 
 // Work answers every message with the node's name.

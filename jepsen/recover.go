@@ -421,7 +421,7 @@ func (r *recovery) forgetQuarantined(n *Node, partition uint32) error {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
-	_, err = perdurev1.NewClusterClient(cl.Conn()).ForgetKept(ctx, &perdurev1.ForgetKeptRequest{Partition: partition, NodeId: n.Name})
+	_, err = perdurev1.NewClusterClient(cl.Conn()).ForgetQuarantined(ctx, &perdurev1.ForgetQuarantinedRequest{Partition: partition, NodeId: n.Name})
 	return err
 }
 

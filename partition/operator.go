@@ -50,7 +50,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
-		node.Kept, node.Disk, node.FeatureLevel = answers[i].GetKept(), answers[i].GetDisk(), m.FeatureLevel
+		node.Quarantined, node.Disk, node.FeatureLevel = answers[i].GetQuarantined(), answers[i].GetDisk(), m.FeatureLevel
 		if answers[i] != nil {
 			node.FeatureLevel = answers[i].FeatureLevel
 		}
@@ -223,8 +223,8 @@ func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) 
 	return leader, err
 }
 
-// ForgetKept has one node delete its quarantined former replicas of a partition.
-func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+// ForgetQuarantined has one node delete its quarantined former replicas of a partition.
+func (o *Operator) ForgetQuarantined(ctx context.Context, in *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
 	n := o.n
 	if _, err := n.router.Replica(in.Partition); err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReque
 	if err != nil {
 		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}
-	reply, err := client.ForgetKept(ctx, in)
+	reply, err := client.ForgetQuarantined(ctx, in)
 	if err != nil {
 		if e, ours := api.FromStatus(err); ours {
 			return nil, e

@@ -25,7 +25,7 @@ func TestQuarantinedReplicas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		quarantined := func() []*perdurev1.KeptReplica {
+		quarantined := func() []*perdurev1.QuarantinedReplica {
 			t.Helper()
 			var s *perdurev1.ClusterStatus
 			waitFor(t, "all to answer", func() bool { // one has just started
@@ -36,17 +36,17 @@ func TestQuarantinedReplicas(t *testing.T) {
 				return !slices.ContainsFunc(s.Nodes, func(n *perdurev1.ClusterNode) bool { return !n.Reachable })
 			}, func() string { return fmt.Sprint(s) })
 			for _, n := range s.Nodes[:2] {
-				if len(n.Kept) > 0 {
-					t.Errorf("%s keeps %v", n.NodeId, n.Kept)
+				if len(n.Quarantined) > 0 {
+					t.Errorf("%s keeps %v", n.NodeId, n.Quarantined)
 				}
 			}
-			return s.Nodes[2].Kept
+			return s.Nodes[2].Quarantined
 		}
 		// Either may get TRY_LATER from a node that does not answer in time.
-		forget := func(p uint32, name string) (r *perdurev1.ForgetKeptResponse, err error) {
+		forget := func(p uint32, name string) (r *perdurev1.ForgetQuarantinedResponse, err error) {
 			t.Helper()
 			waitFor(t, "it to be forgotten or refused", func() bool {
-				r, err = op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3", Partition: p, Name: name})
+				r, err = op.ForgetQuarantined(ctx, &perdurev1.ForgetQuarantinedRequest{NodeId: "n3", Partition: p, Name: name})
 				return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER
 			}, func() string { return fmt.Sprint(err) })
 			return r, err
@@ -107,7 +107,7 @@ func TestQuarantinedReplicas(t *testing.T) {
 		if _, err := forget(7, ""); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 			t.Errorf("no such partition: %v", err)
 		}
-		if _, err := op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
+		if _, err := op.ForgetQuarantined(ctx, &perdurev1.ForgetQuarantinedRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
 			t.Errorf("no such node: %v", err)
 		}
 		if r, err := forget(1, "kept-0001-20200102T030405.000"); err != nil || len(r.Forgotten) > 0 || len(quarantined()) != 3 {
@@ -138,7 +138,7 @@ func TestQuarantinedReplicas(t *testing.T) {
 		if have := quarantined(); len(have) > 0 {
 			t.Errorf("it keeps %v", have)
 		}
-		if r, err := victim.Operator().ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3"}); err != nil || len(r.Forgotten) > 0 {
+		if r, err := victim.Operator().ForgetQuarantined(ctx, &perdurev1.ForgetQuarantinedRequest{NodeId: "n3"}); err != nil || len(r.Forgotten) > 0 {
 			t.Errorf("%v, %v", r, err)
 		}
 		equalReplicas(t, all, 1)

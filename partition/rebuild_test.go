@@ -117,7 +117,7 @@ func TestRebuildRepeated(t *testing.T) {
 		if first, err := rebuildAt(t, all[0], in); err != nil || first.DoneMsAgo != 0 || !logged.has("event=replica_renewed") || !logged.has("event=replica_rebuilt") {
 			t.Fatalf("the first: %v, %v", first, err)
 		}
-		if count := len(report{all[2].Node}.node().Kept); count != 1 || logged.has("event=rebuild_repeated") {
+		if count := len(report{all[2].Node}.node().Quarantined); count != 1 || logged.has("event=rebuild_repeated") {
 			t.Fatalf("%d former replicas are quarantined", count)
 		}
 		for _, at := range []*member{all[0], all[2]} {
@@ -126,7 +126,7 @@ func TestRebuildRepeated(t *testing.T) {
 				t.Fatalf("again, at %s: %v, %v", at.cfg.NodeID, again, err)
 			}
 		}
-		if count := len(report{all[2].Node}.node().Kept); count != 1 || !logged.has("event=rebuild_repeated") {
+		if count := len(report{all[2].Node}.node().Quarantined); count != 1 || !logged.has("event=rebuild_repeated") {
 			t.Fatalf("%d former replicas are quarantined after the repetitions", count)
 		}
 	})

@@ -124,8 +124,8 @@ func (s *peerService) Rebuild(ctx context.Context, in *commandv1.RebuildRequest)
 	return &commandv1.RebuildReply{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
 
-// ForgetKept implements Peers.
-func (s *peerService) ForgetKept(_ context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+// ForgetQuarantined implements Peers.
+func (s *peerService) ForgetQuarantined(_ context.Context, in *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
 	if _, err := s.n.router.Replica(in.Partition); err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ type Operator interface {
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
 	// Upgrade answers when the cluster's feature level is raised, with the partitions that have not reached it yet.
 	Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error)
-	// ForgetKept deletes quarantined replicas and nothing else, and answers when they are gone.
-	ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error)
+	// ForgetQuarantined deletes quarantined replicas and nothing else, and answers when they are gone.
+	ForgetQuarantined(ctx context.Context, in *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error)
 	// Verify has every node audit its replicas and passes their events to send, one at a time. A node that
 	// cannot is an event; errors are ctx's and send's.
 	Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error
@@ -146,16 +146,16 @@ func (c *cluster) RebuildReplica(ctx context.Context, in *perdurev1.RebuildRepli
 	})
 }
 
-// ForgetKept implements Cluster.
-func (c *cluster) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+// ForgetQuarantined implements Cluster.
+func (c *cluster) ForgetQuarantined(ctx context.Context, in *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
 	if err := firstError(partitionNumber(in.Partition), nodeID("node_id", in.NodeId)); err != nil {
 		return nil, err
 	}
 	if len(in.Name) > maxKeptBytes {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the name has %d bytes, at most %d are allowed", len(in.Name), maxKeptBytes)
 	}
-	return operate(ctx, c.s, maxForgetTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.ForgetKeptResponse, error) {
-		return o.ForgetKept(ctx, in)
+	return operate(ctx, c.s, maxForgetTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.ForgetQuarantinedResponse, error) {
+		return o.ForgetQuarantined(ctx, in)
 	})
 }
 

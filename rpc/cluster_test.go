@@ -61,8 +61,8 @@ func (o *operator) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*
 	return &perdurev1.UpgradeResponse{From: 4, Level: in.Level}, o.take(ctx, in)
 }
 
-func (o *operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
-	return &perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Partition: in.Partition, Name: in.Name}}}, o.take(ctx, in)
+func (o *operator) ForgetQuarantined(ctx context.Context, in *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
+	return &perdurev1.ForgetQuarantinedResponse{Forgotten: []*perdurev1.QuarantinedReplica{{Partition: in.Partition, Name: in.Name}}}, o.take(ctx, in)
 }
 
 func (o *operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
@@ -133,8 +133,8 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	}
 	receive(t, "bound", o.bounded)
 
-	old := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-20260102T030405.678"}
-	gone, err := c.ForgetKept(soon(t), old)
+	old := &perdurev1.ForgetQuarantinedRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-20260102T030405.678"}
+	gone, err := c.ForgetQuarantined(soon(t), old)
 	if err != nil || len(gone.GetForgotten()) != 1 || gone.Forgotten[0].Name != old.Name {
 		t.Errorf("forget: %v, %v", gone, err)
 	}
@@ -165,10 +165,10 @@ func TestClusterRefusals(t *testing.T) {
 		_, err := c.RebuildReplica(soon(t), in)
 		refused(t, in.String(), err, bad)
 	}
-	for _, in := range []*perdurev1.ForgetKeptRequest{
+	for _, in := range []*perdurev1.ForgetQuarantinedRequest{
 		{}, {Partition: 16384, NodeId: "n1"}, {NodeId: "n 1"}, {NodeId: "n1", Name: strings.Repeat("k", 65)},
 	} {
-		_, err := c.ForgetKept(soon(t), in)
+		_, err := c.ForgetQuarantined(soon(t), in)
 		refused(t, in.String(), err, bad)
 	}
 	if n := len(o.asked); n != 0 {

@@ -89,7 +89,7 @@ func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
 	if text := levelNote(s); text != "" {
 		note("%s", text)
 	}
-	return problems, append(notes, keptNotes(s)...)
+	return problems, append(notes, quarantineNotes(s)...)
 }
 
 // levelNote says what is left to do until the cluster is at the newest feature level that a node knows; empty if nothing
@@ -153,17 +153,17 @@ func diskProblem(d *perdurev1.DiskStatus) string {
 	return text
 }
 
-// keptNotes lists the quarantined replicas of each node, one note for each partition.
-func keptNotes(s *perdurev1.ClusterStatus) (notes []string) {
+// quarantineNotes lists the quarantined replicas of each node, one note for each partition.
+func quarantineNotes(s *perdurev1.ClusterStatus) (notes []string) {
 	for _, n := range s.GetNodes() {
-		kept := n.GetKept()
-		for len(kept) > 0 {
-			p, count, bytes := kept[0].GetPartition(), 0, uint64(0)
-			for count < len(kept) && kept[count].GetPartition() == p {
-				bytes += kept[count].GetBytes()
+		held := n.GetQuarantined()
+		for len(held) > 0 {
+			p, count, bytes := held[0].GetPartition(), 0, uint64(0)
+			for count < len(held) && held[count].GetPartition() == p {
+				bytes += held[count].GetBytes()
 				count++
 			}
-			kept = kept[count:]
+			held = held[count:]
 			notes = append(notes, fmt.Sprintf("node %s keeps %s of partition %d (%s): %s deletes the files",
 				orDash(n.GetNodeId()), nounText(count, "quarantined replica"), p, bytesText(bytes), forgetQuarantinedLine(n.GetNodeId(), p)))
 		}

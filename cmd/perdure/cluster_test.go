@@ -104,13 +104,13 @@ func (s *fakeServer) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRep
 	return &perdurev1.RebuildReplicaResponse{Applied: 1207}, nil
 }
 
-func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+func (s *fakeServer) ForgetQuarantined(_ context.Context, r *perdurev1.ForgetQuarantinedRequest) (*perdurev1.ForgetQuarantinedResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.note(r); err != nil {
 		return nil, err
 	}
-	all := []*perdurev1.KeptReplica{{Partition: r.GetPartition(), Name: "kept-0002-20260102T030405.678", Bytes: 13_400_000},
+	all := []*perdurev1.QuarantinedReplica{{Partition: r.GetPartition(), Name: "kept-0002-20260102T030405.678", Bytes: 13_400_000},
 		{Partition: r.GetPartition(), Name: "kept-0002-20260103T030405.678", Bytes: 912}}
 	switch {
 	case r.GetNodeId() == "n9":
@@ -122,7 +122,7 @@ func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptReques
 	case r.GetName() != "":
 		all = all[:1]
 	}
-	return &perdurev1.ForgetKeptResponse{Forgotten: all}, nil
+	return &perdurev1.ForgetQuarantinedResponse{Forgotten: all}, nil
 }
 
 // wellCluster is a cluster of three in which all is well.
@@ -270,8 +270,8 @@ func TestClusterStates(t *testing.T) {
 			}
 		}),
 		change(func(s *perdurev1.ClusterStatus) {
-			s.Nodes[0].Kept = []*perdurev1.KeptReplica{{Partition: 1, Name: "kept-0001-20260102T030405.678", Bytes: 912}}
-			s.Nodes[2].Kept = []*perdurev1.KeptReplica{{Partition: 0, Name: "kept-0000-20260102T030405.678", Bytes: 13_400_000},
+			s.Nodes[0].Quarantined = []*perdurev1.QuarantinedReplica{{Partition: 1, Name: "kept-0001-20260102T030405.678", Bytes: 912}}
+			s.Nodes[2].Quarantined = []*perdurev1.QuarantinedReplica{{Partition: 0, Name: "kept-0000-20260102T030405.678", Bytes: 13_400_000},
 				{Partition: 2, Name: "kept-0002-20260102T030405.678", Bytes: 5}, {Partition: 2, Name: "kept-0002-20260103T030405.678", Bytes: 1_999_995}}
 		}),
 		change(func(s *perdurev1.ClusterStatus) {
@@ -294,7 +294,7 @@ func TestClusterStates(t *testing.T) {
 		"# Disks fill up.", "cluster status")
 }
 
-func TestReplicaForgetKept(t *testing.T) {
+func TestReplicaForgetQuarantined(t *testing.T) {
 	s := newFakeServer()
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "replica_forget_quarantined",
@@ -305,8 +305,8 @@ func TestReplicaForgetKept(t *testing.T) {
 		"# Invalid arguments.",
 		"replica forget-quarantined", "replica forget-quarantined --node n3", "replica forget-quarantined --partition 2", "replica forget-quarantined --node n3 --partition 2 --name ''",
 		"replica forget-quarantined --help")
-	want := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n9"}
-	if got := s.last["ForgetKeptRequest"]; !proto.Equal(got, want) {
+	want := &perdurev1.ForgetQuarantinedRequest{Partition: 2, NodeId: "n9"}
+	if got := s.last["ForgetQuarantinedRequest"]; !proto.Equal(got, want) {
 		t.Errorf("asked for %v, want %v", got, want)
 	}
 	for n, want := range map[uint64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 2_500_000_000: "2.5 GB", 7e15: "7000.0 TB"} {

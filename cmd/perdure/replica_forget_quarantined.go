@@ -51,7 +51,7 @@ Exit codes: 0 done, or nothing to delete, 2 bad usage, 3 no such partition or no
 
 // forgetQuarantined deletes quarantined replicas and prints which.
 func (a *app) forgetQuarantined(ctx context.Context, c *client.Client, node string, partition uint32, name string) error {
-	forgotten, err := c.ForgetKept(ctx, node, partition, name)
+	forgotten, err := c.ForgetQuarantined(ctx, node, partition, name)
 	if err != nil {
 		return hintSteered(err)
 	}

@@ -32,7 +32,7 @@ type Quarantine struct {
 	dir string
 
 	mu  sync.Mutex
-	all []*perdurev1.KeptReplica // by name
+	all []*perdurev1.QuarantinedReplica // by name
 }
 
 // OpenQuarantine finds the former replicas in a data directory.
@@ -66,8 +66,8 @@ func (s *Quarantine) add(name string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, &perdurev1.KeptReplica{Partition: uint32(p), Name: name, Bytes: bytes})
-	slices.SortFunc(s.all, func(a, b *perdurev1.KeptReplica) int { return strings.Compare(a.Name, b.Name) })
+	s.all = append(s.all, &perdurev1.QuarantinedReplica{Partition: uint32(p), Name: name, Bytes: bytes})
+	slices.SortFunc(s.all, func(a, b *perdurev1.QuarantinedReplica) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -112,10 +112,10 @@ func sizeOf(fs vfs.FS, path string) (bytes uint64, err error) {
 }
 
 // List returns the former replicas, by partition and time. It reads the disk only if there were any.
-func (s *Quarantine) List() []*perdurev1.KeptReplica {
+func (s *Quarantine) List() []*perdurev1.QuarantinedReplica {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(k *perdurev1.KeptReplica) bool {
+	s.all = slices.DeleteFunc(s.all, func(k *perdurev1.QuarantinedReplica) bool {
 		_, err := s.fs.Stat(s.fs.PathJoin(s.dir, k.Name))
 		return err != nil && errors.Is(err, iofs.ErrNotExist)
 	})
@@ -136,7 +136,7 @@ func (s *Quarantine) Bytes(p uint32) (sum uint64) {
 }
 
 // forget deletes the former replicas of a partition: the one of that name, or all.
-func (s *Quarantine) forget(p uint32, name string) (forgotten []*perdurev1.KeptReplica, err error) {
+func (s *Quarantine) forget(p uint32, name string) (forgotten []*perdurev1.QuarantinedReplica, err error) {
 	for _, k := range s.List() {
 		if k.Partition != p || name != "" && k.Name != name {
 			continue

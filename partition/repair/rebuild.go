@@ -315,7 +315,7 @@ func (b *Rebuilder) logFailure(p uint32, err error, down bool) {
 // Forget deletes the quarantined states of a partition's former replicas: the one of that name, or all. The
 // present replica must work: while it is halted or being rebuilt, a quarantined state may be the best one
 // left.
-func (b *Rebuilder) Forget(p uint32, name string) (*perdurev1.ForgetKeptResponse, error) {
+func (b *Rebuilder) Forget(p uint32, name string) (*perdurev1.ForgetQuarantinedResponse, error) {
 	if name != "" && (!quarantinedName.MatchString(name) || !strings.HasPrefix(name, namePrefix(p))) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "no former replica of partition %d is called so: it would be %sTIME", p, namePrefix(p))
 	}
@@ -336,5 +336,5 @@ func (b *Rebuilder) Forget(p uint32, name string) (*perdurev1.ForgetKeptResponse
 	if err != nil {
 		return nil, refusal.TryLater(p, "cannot delete the quarantined files: "+err.Error())
 	}
-	return &perdurev1.ForgetKeptResponse{Forgotten: forgotten}, nil
+	return &perdurev1.ForgetQuarantinedResponse{Forgotten: forgotten}, nil
 }

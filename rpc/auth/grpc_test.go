@@ -136,7 +136,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 func TestWhoMayCallWhat(t *testing.T) {
 	d := newDoor(t)
 	reads := []string{"Result", "Describe", "Journal", "List", "Get", "Await", "GetStatus", "GetGraph", "GetOutcome"}
-	operators := []string{"TransferLeadership", "RebuildReplica", "ForgetKept", "Upgrade", "Verify"}
+	operators := []string{"TransferLeadership", "RebuildReplica", "ForgetQuarantined", "Upgrade", "Verify"}
 	tokens := map[string]string{"reader": readerToken, "writer": writerToken, "other": otherToken, "admin": adminToken, "operator": operatorToken, "": ""}
 	allowed := func(who string, m protoreflect.MethodDescriptor, namespace string) bool {
 		method := string(m.Name())

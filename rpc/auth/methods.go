@@ -58,7 +58,7 @@ var methods = map[string]rule{
 	perdurev1.Cluster_GetStatus_FullMethodName:          {Read, anyNamespace},
 	perdurev1.Cluster_TransferLeadership_FullMethodName: {Admin, allNamespaces},
 	perdurev1.Cluster_RebuildReplica_FullMethodName:     {Admin, allNamespaces},
-	perdurev1.Cluster_ForgetKept_FullMethodName:         {Admin, allNamespaces},
+	perdurev1.Cluster_ForgetQuarantined_FullMethodName:  {Admin, allNamespaces},
 	perdurev1.Cluster_Upgrade_FullMethodName:            {Admin, allNamespaces},
 	perdurev1.Cluster_Verify_FullMethodName:             {Read, allNamespaces}, // it names ids of all of them
 }

@@ -930,7 +930,7 @@ type NodeStatus struct {
 	// The directory group on this node.
 	Directory *ReplicaStatus `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
 	// Its quarantined replicas.
-	Kept []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
+	Quarantined []*v1.QuarantinedReplica `protobuf:"bytes,6,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// The space of its disk; absent if unknown.
 	Disk *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
 	// The newest feature level that its program knows; 0 if the program does not report one.
@@ -1004,9 +1004,9 @@ func (x *NodeStatus) GetDirectory() *ReplicaStatus {
 	return nil
 }
 
-func (x *NodeStatus) GetKept() []*v1.KeptReplica {
+func (x *NodeStatus) GetQuarantined() []*v1.QuarantinedReplica {
 	if x != nil {
-		return x.Kept
+		return x.Quarantined
 	}
 	return nil
 }
@@ -1811,15 +1811,15 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xe9\x02\n" +
+	"_partition\"\xfe\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12'\n" +
 	"\x0fdirectory_epoch\x18\x03 \x01(\x04R\x0edirectoryEpoch\x12=\n" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
-	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
-	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
+	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12@\n" +
+	"\vquarantined\x18\x06 \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
 	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\x9a\x04\n" +
 	"\rReplicaStatus\x12\x1c\n" +
@@ -1874,7 +1874,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xc9\b\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xde\b\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1885,9 +1885,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x04Join\x12\x1f.perdure.command.v1.JoinRequest\x1a\x1d.perdure.command.v1.JoinReply\x12a\n" +
 	"\rShowDirectory\x12(.perdure.command.v1.ShowDirectoryRequest\x1a&.perdure.command.v1.ShowDirectoryReply\x12R\n" +
 	"\bTransfer\x12#.perdure.command.v1.TransferRequest\x1a!.perdure.command.v1.TransferReply\x12O\n" +
-	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12K\n" +
-	"\n" +
-	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
+	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12`\n" +
+	"\x11ForgetQuarantined\x12$.perdure.v1.ForgetQuarantinedRequest\x1a%.perdure.v1.ForgetQuarantinedResponse\x12>\n" +
 	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12B\n" +
 	"\aUpgrade\x12\x1a.perdure.v1.UpgradeRequest\x1a\x1b.perdure.v1.UpgradeResponse\x12R\n" +
 	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
@@ -1906,49 +1905,49 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 
 var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_command_v1_peers_proto_goTypes = []any{
-	(*NoteDiskRequest)(nil),       // 0: perdure.command.v1.NoteDiskRequest
-	(*NoteDiskReply)(nil),         // 1: perdure.command.v1.NoteDiskReply
-	(*ProposeRequest)(nil),        // 2: perdure.command.v1.ProposeRequest
-	(*PeerQuery)(nil),             // 3: perdure.command.v1.PeerQuery
-	(*PeerQueryReply)(nil),        // 4: perdure.command.v1.PeerQueryReply
-	(*WatchRequest)(nil),          // 5: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),            // 6: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),              // 7: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),          // 8: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),            // 9: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),            // 10: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),          // 11: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),         // 12: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),            // 13: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),         // 14: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),          // 15: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),        // 16: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),          // 17: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),           // 18: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),             // 19: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil),  // 20: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),    // 21: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),       // 22: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),         // 23: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),        // 24: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),          // 25: perdure.command.v1.RebuildReply
-	(*Command)(nil),               // 26: perdure.command.v1.Command
-	(*Query)(nil),                 // 27: perdure.command.v1.Query
-	(*QueryReply)(nil),            // 28: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),          // 29: perdure.v1.TaskToken
-	(*v1.Task)(nil),               // 30: perdure.v1.Task
-	(*v1.KeptReplica)(nil),        // 31: perdure.v1.KeptReplica
-	(*v1.DiskStatus)(nil),         // 32: perdure.v1.DiskStatus
-	(*v1.ReplicaAudit)(nil),       // 33: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),       // 34: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),             // 35: perdure.command.v1.Directory
-	(*v1.ForgetKeptRequest)(nil),  // 36: perdure.v1.ForgetKeptRequest
-	(*v1.VerifyRequest)(nil),      // 37: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),     // 38: perdure.v1.UpgradeRequest
-	(*Reply)(nil),                 // 39: perdure.command.v1.Reply
-	(*v1.ForgetKeptResponse)(nil), // 40: perdure.v1.ForgetKeptResponse
-	(*v1.VerifyEvent)(nil),        // 41: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),    // 42: perdure.v1.UpgradeResponse
+	(*NoteDiskRequest)(nil),              // 0: perdure.command.v1.NoteDiskRequest
+	(*NoteDiskReply)(nil),                // 1: perdure.command.v1.NoteDiskReply
+	(*ProposeRequest)(nil),               // 2: perdure.command.v1.ProposeRequest
+	(*PeerQuery)(nil),                    // 3: perdure.command.v1.PeerQuery
+	(*PeerQueryReply)(nil),               // 4: perdure.command.v1.PeerQueryReply
+	(*WatchRequest)(nil),                 // 5: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),                   // 6: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),                     // 7: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),                 // 8: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),                   // 9: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),                   // 10: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),                 // 11: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),                // 12: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),                   // 13: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),                // 14: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),                 // 15: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),               // 16: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),                 // 17: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),                  // 18: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),                    // 19: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),         // 20: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),           // 21: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),              // 22: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),                // 23: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),               // 24: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),                 // 25: perdure.command.v1.RebuildReply
+	(*Command)(nil),                      // 26: perdure.command.v1.Command
+	(*Query)(nil),                        // 27: perdure.command.v1.Query
+	(*QueryReply)(nil),                   // 28: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),                 // 29: perdure.v1.TaskToken
+	(*v1.Task)(nil),                      // 30: perdure.v1.Task
+	(*v1.QuarantinedReplica)(nil),        // 31: perdure.v1.QuarantinedReplica
+	(*v1.DiskStatus)(nil),                // 32: perdure.v1.DiskStatus
+	(*v1.ReplicaAudit)(nil),              // 33: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 34: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 35: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 36: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 37: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 38: perdure.v1.UpgradeRequest
+	(*Reply)(nil),                        // 39: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 40: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 41: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 42: perdure.v1.UpgradeResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	26, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
@@ -1961,7 +1960,7 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	30, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
 	14, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
 	14, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	31, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
+	31, // 10: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
 	32, // 11: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
 	15, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
 	33, // 13: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
@@ -1978,7 +1977,7 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	20, // 24: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
 	22, // 25: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
 	24, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	36, // 27: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	36, // 27: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
 	37, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
 	38, // 29: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
 	0,  // 30: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
@@ -1992,7 +1991,7 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	21, // 38: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
 	23, // 39: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
 	25, // 40: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	40, // 41: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	40, // 41: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
 	41, // 42: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
 	42, // 43: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
 	1,  // 44: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply

@@ -22,20 +22,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peers_Propose_FullMethodName       = "/perdure.command.v1.Peers/Propose"
-	Peers_Query_FullMethodName         = "/perdure.command.v1.Peers/Query"
-	Peers_Watch_FullMethodName         = "/perdure.command.v1.Peers/Watch"
-	Peers_Attach_FullMethodName        = "/perdure.command.v1.Peers/Attach"
-	Peers_Status_FullMethodName        = "/perdure.command.v1.Peers/Status"
-	Peers_Content_FullMethodName       = "/perdure.command.v1.Peers/Content"
-	Peers_Join_FullMethodName          = "/perdure.command.v1.Peers/Join"
-	Peers_ShowDirectory_FullMethodName = "/perdure.command.v1.Peers/ShowDirectory"
-	Peers_Transfer_FullMethodName      = "/perdure.command.v1.Peers/Transfer"
-	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
-	Peers_ForgetKept_FullMethodName    = "/perdure.command.v1.Peers/ForgetKept"
-	Peers_Verify_FullMethodName        = "/perdure.command.v1.Peers/Verify"
-	Peers_Upgrade_FullMethodName       = "/perdure.command.v1.Peers/Upgrade"
-	Peers_NoteDisk_FullMethodName      = "/perdure.command.v1.Peers/NoteDisk"
+	Peers_Propose_FullMethodName           = "/perdure.command.v1.Peers/Propose"
+	Peers_Query_FullMethodName             = "/perdure.command.v1.Peers/Query"
+	Peers_Watch_FullMethodName             = "/perdure.command.v1.Peers/Watch"
+	Peers_Attach_FullMethodName            = "/perdure.command.v1.Peers/Attach"
+	Peers_Status_FullMethodName            = "/perdure.command.v1.Peers/Status"
+	Peers_Content_FullMethodName           = "/perdure.command.v1.Peers/Content"
+	Peers_Join_FullMethodName              = "/perdure.command.v1.Peers/Join"
+	Peers_ShowDirectory_FullMethodName     = "/perdure.command.v1.Peers/ShowDirectory"
+	Peers_Transfer_FullMethodName          = "/perdure.command.v1.Peers/Transfer"
+	Peers_Rebuild_FullMethodName           = "/perdure.command.v1.Peers/Rebuild"
+	Peers_ForgetQuarantined_FullMethodName = "/perdure.command.v1.Peers/ForgetQuarantined"
+	Peers_Verify_FullMethodName            = "/perdure.command.v1.Peers/Verify"
+	Peers_Upgrade_FullMethodName           = "/perdure.command.v1.Peers/Upgrade"
+	Peers_NoteDisk_FullMethodName          = "/perdure.command.v1.Peers/NoteDisk"
 )
 
 // PeersClient is the client API for Peers service.
@@ -69,8 +69,8 @@ type PeersClient interface {
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferReply, error)
 	// Rebuild asks a node to rebuild its replica of a partition from the others.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (*RebuildReply, error)
-	// ForgetKept deletes quarantined replicas on the called node. It ignores the node id.
-	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
+	// ForgetQuarantined deletes quarantined replicas on the called node. It ignores the node id.
+	ForgetQuarantined(ctx context.Context, in *v1.ForgetQuarantinedRequest, opts ...grpc.CallOption) (*v1.ForgetQuarantinedResponse, error)
 	// Verify audits all replicas of the called node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error)
 	// Upgrade raises the cluster's feature level; only the directory's leader executes it. Its answer names no
@@ -201,10 +201,10 @@ func (c *peersClient) Rebuild(ctx context.Context, in *RebuildRequest, opts ...g
 	return out, nil
 }
 
-func (c *peersClient) ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error) {
+func (c *peersClient) ForgetQuarantined(ctx context.Context, in *v1.ForgetQuarantinedRequest, opts ...grpc.CallOption) (*v1.ForgetQuarantinedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(v1.ForgetKeptResponse)
-	err := c.cc.Invoke(ctx, Peers_ForgetKept_FullMethodName, in, out, cOpts...)
+	out := new(v1.ForgetQuarantinedResponse)
+	err := c.cc.Invoke(ctx, Peers_ForgetQuarantined_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -281,8 +281,8 @@ type PeersServer interface {
 	Transfer(context.Context, *TransferRequest) (*TransferReply, error)
 	// Rebuild asks a node to rebuild its replica of a partition from the others.
 	Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error)
-	// ForgetKept deletes quarantined replicas on the called node. It ignores the node id.
-	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
+	// ForgetQuarantined deletes quarantined replicas on the called node. It ignores the node id.
+	ForgetQuarantined(context.Context, *v1.ForgetQuarantinedRequest) (*v1.ForgetQuarantinedResponse, error)
 	// Verify audits all replicas of the called node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error
 	// Upgrade raises the cluster's feature level; only the directory's leader executes it. Its answer names no
@@ -331,8 +331,8 @@ func (UnimplementedPeersServer) Transfer(context.Context, *TransferRequest) (*Tr
 func (UnimplementedPeersServer) Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rebuild not implemented")
 }
-func (UnimplementedPeersServer) ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
+func (UnimplementedPeersServer) ForgetQuarantined(context.Context, *v1.ForgetQuarantinedRequest) (*v1.ForgetQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetQuarantined not implemented")
 }
 func (UnimplementedPeersServer) Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
@@ -526,20 +526,20 @@ func _Peers_Rebuild_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Peers_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(v1.ForgetKeptRequest)
+func _Peers_ForgetQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.ForgetQuarantinedRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(PeersServer).ForgetKept(ctx, in)
+		return srv.(PeersServer).ForgetQuarantined(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Peers_ForgetKept_FullMethodName,
+		FullMethod: Peers_ForgetQuarantined_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeersServer).ForgetKept(ctx, req.(*v1.ForgetKeptRequest))
+		return srv.(PeersServer).ForgetQuarantined(ctx, req.(*v1.ForgetQuarantinedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -631,8 +631,8 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peers_Rebuild_Handler,
 		},
 		{
-			MethodName: "ForgetKept",
-			Handler:    _Peers_ForgetKept_Handler,
+			MethodName: "ForgetQuarantined",
+			Handler:    _Peers_ForgetQuarantined_Handler,
 		},
 		{
 			MethodName: "Upgrade",

@@ -285,7 +285,7 @@ type ClusterNode struct {
 	ClockOffsetMs int64  `protobuf:"varint,9,opt,name=clock_offset_ms,json=clockOffsetMs,proto3" json:"clock_offset_ms,omitempty"`
 	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	// Quarantined replicas on its disk, oldest first for each partition.
-	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
+	Quarantined []*QuarantinedReplica `protobuf:"bytes,11,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// The free space of its disk; absent if unknown.
 	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
 	// The newest feature level that its program knows, by its answer or its last announcement; 0 if unknown.
@@ -394,9 +394,9 @@ func (x *ClusterNode) GetVersion() string {
 	return ""
 }
 
-func (x *ClusterNode) GetKept() []*KeptReplica {
+func (x *ClusterNode) GetQuarantined() []*QuarantinedReplica {
 	if x != nil {
-		return x.Kept
+		return x.Quarantined
 	}
 	return nil
 }
@@ -1443,7 +1443,7 @@ func (x *RebuildReplicaResponse) GetDoneMsAgo() uint64 {
 	return 0
 }
 
-type KeptReplica struct {
+type QuarantinedReplica struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Of the folder in the node's data directory: kept-PARTITION-TIME.
@@ -1454,20 +1454,20 @@ type KeptReplica struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *KeptReplica) Reset() {
-	*x = KeptReplica{}
+func (x *QuarantinedReplica) Reset() {
+	*x = QuarantinedReplica{}
 	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *KeptReplica) String() string {
+func (x *QuarantinedReplica) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*KeptReplica) ProtoMessage() {}
+func (*QuarantinedReplica) ProtoMessage() {}
 
-func (x *KeptReplica) ProtoReflect() protoreflect.Message {
+func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
 	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1479,33 +1479,33 @@ func (x *KeptReplica) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use KeptReplica.ProtoReflect.Descriptor instead.
-func (*KeptReplica) Descriptor() ([]byte, []int) {
+// Deprecated: Use QuarantinedReplica.ProtoReflect.Descriptor instead.
+func (*QuarantinedReplica) Descriptor() ([]byte, []int) {
 	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *KeptReplica) GetPartition() uint32 {
+func (x *QuarantinedReplica) GetPartition() uint32 {
 	if x != nil {
 		return x.Partition
 	}
 	return 0
 }
 
-func (x *KeptReplica) GetName() string {
+func (x *QuarantinedReplica) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *KeptReplica) GetBytes() uint64 {
+func (x *QuarantinedReplica) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-type ForgetKeptRequest struct {
+type ForgetQuarantinedRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	NodeId    string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Partition uint32                 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -1515,20 +1515,20 @@ type ForgetKeptRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ForgetKeptRequest) Reset() {
-	*x = ForgetKeptRequest{}
+func (x *ForgetQuarantinedRequest) Reset() {
+	*x = ForgetQuarantinedRequest{}
 	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ForgetKeptRequest) String() string {
+func (x *ForgetQuarantinedRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ForgetKeptRequest) ProtoMessage() {}
+func (*ForgetQuarantinedRequest) ProtoMessage() {}
 
-func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
+func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1540,54 +1540,54 @@ func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ForgetKeptRequest.ProtoReflect.Descriptor instead.
-func (*ForgetKeptRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ForgetQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*ForgetQuarantinedRequest) Descriptor() ([]byte, []int) {
 	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *ForgetKeptRequest) GetNodeId() string {
+func (x *ForgetQuarantinedRequest) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *ForgetKeptRequest) GetPartition() uint32 {
+func (x *ForgetQuarantinedRequest) GetPartition() uint32 {
 	if x != nil {
 		return x.Partition
 	}
 	return 0
 }
 
-func (x *ForgetKeptRequest) GetName() string {
+func (x *ForgetQuarantinedRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-type ForgetKeptResponse struct {
+type ForgetQuarantinedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The deleted folders; empty if there were none.
-	Forgotten     []*KeptReplica `protobuf:"bytes,1,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
+	Forgotten     []*QuarantinedReplica `protobuf:"bytes,1,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ForgetKeptResponse) Reset() {
-	*x = ForgetKeptResponse{}
+func (x *ForgetQuarantinedResponse) Reset() {
+	*x = ForgetQuarantinedResponse{}
 	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ForgetKeptResponse) String() string {
+func (x *ForgetQuarantinedResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ForgetKeptResponse) ProtoMessage() {}
+func (*ForgetQuarantinedResponse) ProtoMessage() {}
 
-func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
+func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1599,12 +1599,12 @@ func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ForgetKeptResponse.ProtoReflect.Descriptor instead.
-func (*ForgetKeptResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ForgetQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*ForgetQuarantinedResponse) Descriptor() ([]byte, []int) {
 	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *ForgetKeptResponse) GetForgotten() []*KeptReplica {
+func (x *ForgetQuarantinedResponse) GetForgotten() []*QuarantinedReplica {
 	if x != nil {
 		return x.Forgotten
 	}
@@ -1636,7 +1636,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
 	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\x12#\n" +
-	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xa8\x03\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xbd\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1648,8 +1648,8 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x05leads\x18\b \x01(\rR\x05leads\x12&\n" +
 	"\x0fclock_offset_ms\x18\t \x01(\x03R\rclockOffsetMs\x12\x18\n" +
 	"\aversion\x18\n" +
-	" \x01(\tR\aversion\x12+\n" +
-	"\x04kept\x18\v \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
+	" \x01(\tR\aversion\x12@\n" +
+	"\vquarantined\x18\v \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
 	"\rfeature_level\x18\r \x01(\x04R\ffeatureLevel\"\xbe\x01\n" +
 	"\n" +
@@ -1735,23 +1735,22 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"R\n" +
 	"\x16RebuildReplicaResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo\"U\n" +
-	"\vKeptReplica\x12\x1c\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo\"\\\n" +
+	"\x12QuarantinedReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"^\n" +
-	"\x11ForgetKeptRequest\x12\x17\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"e\n" +
+	"\x18ForgetQuarantinedRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"K\n" +
-	"\x12ForgetKeptResponse\x125\n" +
-	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\xde\x03\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"Y\n" +
+	"\x19ForgetQuarantinedResponse\x12<\n" +
+	"\tforgotten\x18\x01 \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\tforgotten2\xf3\x03\n" +
 	"\aCluster\x12D\n" +
 	"\tGetStatus\x12\x1c.perdure.v1.GetStatusRequest\x1a\x19.perdure.v1.ClusterStatus\x12c\n" +
 	"\x12TransferLeadership\x12%.perdure.v1.TransferLeadershipRequest\x1a&.perdure.v1.TransferLeadershipResponse\x12W\n" +
-	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponse\x12K\n" +
-	"\n" +
-	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
+	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponse\x12`\n" +
+	"\x11ForgetQuarantined\x12$.perdure.v1.ForgetQuarantinedRequest\x1a%.perdure.v1.ForgetQuarantinedResponse\x12>\n" +
 	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12B\n" +
 	"\aUpgrade\x12\x1a.perdure.v1.UpgradeRequest\x1a\x1b.perdure.v1.UpgradeResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
@@ -1787,14 +1786,14 @@ var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*TransferredLeadership)(nil),      // 15: perdure.v1.TransferredLeadership
 	(*RebuildReplicaRequest)(nil),      // 16: perdure.v1.RebuildReplicaRequest
 	(*RebuildReplicaResponse)(nil),     // 17: perdure.v1.RebuildReplicaResponse
-	(*KeptReplica)(nil),                // 18: perdure.v1.KeptReplica
-	(*ForgetKeptRequest)(nil),          // 19: perdure.v1.ForgetKeptRequest
-	(*ForgetKeptResponse)(nil),         // 20: perdure.v1.ForgetKeptResponse
+	(*QuarantinedReplica)(nil),         // 18: perdure.v1.QuarantinedReplica
+	(*ForgetQuarantinedRequest)(nil),   // 19: perdure.v1.ForgetQuarantinedRequest
+	(*ForgetQuarantinedResponse)(nil),  // 20: perdure.v1.ForgetQuarantinedResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
 	6,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	18, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
+	18, // 2: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
 	5,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
 	7,  // 4: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
 	11, // 5: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
@@ -1802,17 +1801,17 @@ var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	11, // 7: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
 	12, // 8: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
 	15, // 9: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	18, // 10: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
+	18, // 10: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
 	2,  // 11: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
 	13, // 12: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
 	16, // 13: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	19, // 14: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	19, // 14: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
 	8,  // 15: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
 	0,  // 16: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
 	3,  // 17: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
 	14, // 18: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
 	17, // 19: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	20, // 20: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	20, // 20: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
 	9,  // 21: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
 	1,  // 22: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
 	17, // [17:23] is the sub-list for method output_type

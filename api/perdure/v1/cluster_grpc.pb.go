@@ -22,7 +22,7 @@ const (
 	Cluster_GetStatus_FullMethodName          = "/perdure.v1.Cluster/GetStatus"
 	Cluster_TransferLeadership_FullMethodName = "/perdure.v1.Cluster/TransferLeadership"
 	Cluster_RebuildReplica_FullMethodName     = "/perdure.v1.Cluster/RebuildReplica"
-	Cluster_ForgetKept_FullMethodName         = "/perdure.v1.Cluster/ForgetKept"
+	Cluster_ForgetQuarantined_FullMethodName  = "/perdure.v1.Cluster/ForgetQuarantined"
 	Cluster_Verify_FullMethodName             = "/perdure.v1.Cluster/Verify"
 	Cluster_Upgrade_FullMethodName            = "/perdure.v1.Cluster/Upgrade"
 )
@@ -41,9 +41,9 @@ type ClusterClient interface {
 	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
 	// files. It answers when the replica has caught up.
 	RebuildReplica(ctx context.Context, in *RebuildReplicaRequest, opts ...grpc.CallOption) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica,
+	// ForgetQuarantined deletes quarantined replicas of a partition on one node. It never touches the current replica,
 	// and refuses while that is halted or being rebuilt.
-	ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error)
+	ForgetQuarantined(ctx context.Context, in *ForgetQuarantinedRequest, opts ...grpc.CallOption) (*ForgetQuarantinedResponse, error)
 	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares
 	// nothing between replicas. It changes nothing and delays no command. A node verifies for one caller at a
 	// time; others get its refusal as an event. It ends when every node has answered or the call ends.
@@ -92,10 +92,10 @@ func (c *clusterClient) RebuildReplica(ctx context.Context, in *RebuildReplicaRe
 	return out, nil
 }
 
-func (c *clusterClient) ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error) {
+func (c *clusterClient) ForgetQuarantined(ctx context.Context, in *ForgetQuarantinedRequest, opts ...grpc.CallOption) (*ForgetQuarantinedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ForgetKeptResponse)
-	err := c.cc.Invoke(ctx, Cluster_ForgetKept_FullMethodName, in, out, cOpts...)
+	out := new(ForgetQuarantinedResponse)
+	err := c.cc.Invoke(ctx, Cluster_ForgetQuarantined_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +145,9 @@ type ClusterServer interface {
 	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
 	// files. It answers when the replica has caught up.
 	RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica,
+	// ForgetQuarantined deletes quarantined replicas of a partition on one node. It never touches the current replica,
 	// and refuses while that is halted or being rebuilt.
-	ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error)
+	ForgetQuarantined(context.Context, *ForgetQuarantinedRequest) (*ForgetQuarantinedResponse, error)
 	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares
 	// nothing between replicas. It changes nothing and delays no command. A node verifies for one caller at a
 	// time; others get its refusal as an event. It ends when every node has answered or the call ends.
@@ -175,8 +175,8 @@ func (UnimplementedClusterServer) TransferLeadership(context.Context, *TransferL
 func (UnimplementedClusterServer) RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RebuildReplica not implemented")
 }
-func (UnimplementedClusterServer) ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
+func (UnimplementedClusterServer) ForgetQuarantined(context.Context, *ForgetQuarantinedRequest) (*ForgetQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetQuarantined not implemented")
 }
 func (UnimplementedClusterServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
@@ -259,20 +259,20 @@ func _Cluster_RebuildReplica_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Cluster_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ForgetKeptRequest)
+func _Cluster_ForgetQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetQuarantinedRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ClusterServer).ForgetKept(ctx, in)
+		return srv.(ClusterServer).ForgetQuarantined(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Cluster_ForgetKept_FullMethodName,
+		FullMethod: Cluster_ForgetQuarantined_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServer).ForgetKept(ctx, req.(*ForgetKeptRequest))
+		return srv.(ClusterServer).ForgetQuarantined(ctx, req.(*ForgetQuarantinedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -326,8 +326,8 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Cluster_RebuildReplica_Handler,
 		},
 		{
-			MethodName: "ForgetKept",
-			Handler:    _Cluster_ForgetKept_Handler,
+			MethodName: "ForgetQuarantined",
+			Handler:    _Cluster_ForgetQuarantined_Handler,
 		},
 		{
 			MethodName: "Upgrade",
