@@ -26,7 +26,7 @@ func (a *app) addAccessFlags(root *cobra.Command) {
 	flags.StringVar(&a.access.ca, "tls-ca", "", "`file` of CA certificates, PEM ("+client.EnvTLSCA+")")
 	flags.StringVar(&a.access.cert, "tls-cert", "", "`file` of the client certificate, PEM ("+client.EnvTLSClientCert+")")
 	flags.StringVar(&a.access.key, "tls-key", "", "`file` of the client key, PEM ("+client.EnvTLSClientKey+")")
-	flags.StringVar(&a.access.tokenFile, "token-file", "", "`file` with the token ("+client.EnvTokenFile+", or "+client.EnvToken+")")
+	flags.StringVar(&a.access.tokenFile, "token-file", "", "token `file` ("+client.EnvTokenFile+"), or token in "+client.EnvToken)
 	flags.BoolVar(&a.access.plaintextToken, "plaintext-token", false, "send the token to other machines without TLS")
 	a.access.tlsGiven = func() bool { return flags.Changed("tls") }
 }

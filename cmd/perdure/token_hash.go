@@ -23,9 +23,11 @@ func (a *app) tokenHashCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hash",
 		Short: "Print a token's row for the tokens file",
-		Long: `Print a token's row for the tokens file (node start --tokens-file). The token is read
-from stdin; --new makes one of 32 random bytes and prints it on stderr, once: the row
-holds only its hash. --namespace limits the token to one namespace; '*' allows all.`,
+		Long: `Read a token from stdin and print its row for the tokens file (node start
+--tokens-file). The row holds only the token's hash.
+
+--new generates a token of 32 random bytes instead, and prints it on stderr this once.
+--namespace limits the token to one namespace; '*' allows all.`,
 		Example: `  perdure token hash --new --name ci --role write >> tokens.yaml
   perdure token hash --name operator --role admin --namespace '*' < token.txt`,
 		Args: exactly(),
