@@ -15,7 +15,7 @@ const (
 )
 
 // ErrSkipped is matched (errors.Is) by the error of Skip, and by that of Outcome for a skipped node.
-var ErrSkipped = errors.New("durable: skipped")
+var ErrSkipped = errors.New("durable: node skipped")
 
 // Skip is the error with which a graph's function skips its node: the nodes after it run, and get null from
 // it. The reason is for people: the run's status shows it, cut to 1,000 bytes. Outside a graph the execution

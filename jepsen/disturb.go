@@ -30,8 +30,8 @@ type Disturbance struct {
 	Sync time.Duration
 }
 
-// ErrNeedsPatches says that a fault needs a server that the harness can disturb.
-var ErrNeedsPatches = errors.New("this fault needs a server that was built with FaultPatches (Options.Patched)")
+// ErrNeedsPatches refuses a fault that only a server built with FaultPatches can have.
+var ErrNeedsPatches = errors.New("server is not built with FaultPatches (Options.Patched)")
 
 // faultsFile is the file from which the server reads its disturbances.
 func (n *Node) faultsFile() string { return filepath.Join(n.c.dir, n.Name+".faults") }

@@ -142,7 +142,7 @@ func (n *Node) notServing() error {
 		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
 			errs = append(errs, errors.New("the cluster is still being created"))
 		case !member:
-			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
+			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster according to its directory", n.identity.ServerID))
 		}
 		if !member {
 			errs = append(errs, n.doubles()...)

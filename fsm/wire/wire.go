@@ -26,7 +26,7 @@ func DecodeOutcome(o *perdurev1.Outcome) ([]byte, *api.Error) {
 	case *perdurev1.Outcome_Failure:
 		return decodeFailure(r.Failure), nil
 	default:
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an outcome of an unknown kind")
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "unknown outcome kind %T", r)
 	}
 }
 

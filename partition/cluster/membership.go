@@ -192,7 +192,7 @@ func (m *Member) MayCall(server string) error {
 	if _, listed := directory.Holds(dir, server); listed || dir == nil {
 		return nil
 	}
-	err := api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "server %q is not a member of cluster %s by the directory of node %s (epoch %d)",
+	err := api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "server %q is not a member of cluster %s according to the directory of node %s (epoch %d)",
 		server, m.self.ClusterID, m.self.NodeID, dir.Epoch).With("server", server)
 	now := m.Clock.Now()
 	m.mu.Lock()
