@@ -263,7 +263,7 @@ func (w *Worker) serveEach(ctx context.Context, nodes map[string]*node, view *pe
 			case !was:
 				missing[id] = now
 			case elapsed(since, now) > unreachedTimeout && !w.leaving.Load():
-				w.log.Warn("node out of reach, using one stream", "event", "worker_node_unreached", "node", id)
+				w.log.Warn("node unreachable, falling back to one stream", "event", "worker_node_unreached", "node", id)
 				return errUnreached
 			}
 		}

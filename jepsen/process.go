@@ -44,7 +44,7 @@ func (p *process) Start() error {
 		return fmt.Errorf("starting %s: %w", p.Name, err)
 	}
 	p.cmd, p.ended, p.killed = cmd, make(chan struct{}), false
-	p.c.log.Info("started", "process", p.Name, "pid", cmd.Process.Pid)
+	p.c.log.Info("process started", "event", "process_started", "process", p.Name, "pid", cmd.Process.Pid)
 	go p.reap(cmd, p.ended)
 	return nil
 }
@@ -137,7 +137,7 @@ func (p *process) end(sig os.Signal) error {
 	}
 	select {
 	case <-ended:
-		p.c.log.Info("ended", "process", p.Name, "signal", sig.String())
+		p.c.log.Info("process ended", "event", "process_ended", "process", p.Name, "signal", sig.String())
 		return nil
 	case <-time.After(time.Minute):
 		return fmt.Errorf("%s has not ended a minute after %v", p.Name, sig)
@@ -156,6 +156,6 @@ func (p *process) signal(sig os.Signal) error {
 	if !p.running() {
 		return fmt.Errorf("%v to %s: it does not run", sig, p.Name)
 	}
-	p.c.log.Info("signal", "process", p.Name, "signal", sig.String())
+	p.c.log.Info("sending signal", "event", "process_signal", "process", p.Name, "signal", sig.String())
 	return p.cmd.Process.Signal(sig)
 }

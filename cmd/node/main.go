@@ -117,7 +117,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 		fmt.Fprintf(p.stderr, "node: did not stop in order: %v\n", err)
 		return exitFailed
 	}
-	log.Info("stopped", "event", "node_stopped", "served", time.Since(began))
+	log.Info("stopped", "event", "node_stopped", "uptime", time.Since(began))
 	return code
 }
 

@@ -121,7 +121,7 @@ func (w *Warehouse) work(ctx context.Context, name string, list <-chan pick, not
 		}
 		line := Ack{Time: time.Now(), Order: p.order, Step: SignalPicked, Promise: strings.ToLower(name)}.String() + "\n"
 		if _, err := io.WriteString(notes, line); err != nil {
-			w.log.Warn("warehouse cannot note a finished order", "order", p.order, "err", err)
+			w.log.Warn("cannot record finished order", "event", "ack_failed", "order", p.order, "error", err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (w *Warehouse) signal(ctx context.Context, order, name string) bool {
 		case err == nil, errors.As(err, &refused) && refused.Reason == perdurev1.Reason_REASON_ALREADY_FINISHED:
 			return true
 		case ctx.Err() == nil:
-			w.log.Warn("warehouse cannot send its signal", "order", order, "err", err)
+			w.log.Warn("cannot send signal", "event", "signal_failed", "order", order, "signal", SignalPicked, "error", err)
 		}
 		if !client.Unavailable(err) && !errors.Is(err, client.ErrOutcomeUnknown) {
 			return false

@@ -214,10 +214,10 @@ func (m *Member) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Director
 		ctx, cancel := context.WithTimeout(m.Lifetime, changeTimeout)
 		defer cancel()
 		if err := raftgroup.Await(f, nil, ctx.Done()); err != nil {
-			m.Log.Warn("cannot change a group's members yet", "event", "member_not_changed", "group", group, "change", what, "server", server, "error", err)
+			m.Log.Warn("cannot change group membership yet", "event", "member_not_changed", "group", group, "change", what, "server", server, "error", err)
 			return
 		}
-		m.Log.Info("group's members changed", "event", "member_changed", "group", group, "change", what, "server", server)
+		m.Log.Info("group membership changed", "event", "member_changed", "group", group, "change", what, "server", server)
 	}
 	for _, s := range future.Configuration().Servers {
 		if !want[s.ID] && string(s.ID) != m.self.ServerID {

@@ -163,7 +163,7 @@ func (l *leadership) establish() bool {
 			// effects. One that registers after notifyServing has missed none.
 			r.watches.WakeAll()
 			r.notifyServing()
-			r.log.Info("leader ready", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
+			r.log.Info("leader ready", "event", "leader_ready", "partition", r.id, "took", r.clock.Now().Sub(started))
 			return true
 		}
 		r.lead.CompareAndSwap(l, nil)
