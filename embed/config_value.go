@@ -176,7 +176,8 @@ func copyValue(to, from any) {
 	}
 }
 
-// byteUnits are tried in order: the largest binary unit that divides a size is the one it is written in.
+// byteUnits lists the units of a size, the binary ones first, from large to small. formatBytes takes the first
+// binary unit that divides the size, parseBytes the first unit that ends the text.
 var byteUnits = []struct {
 	name string
 	size int64
@@ -185,6 +186,7 @@ var byteUnits = []struct {
 	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
 }
 
+// binaryUnits is the number of binary units in byteUnits.
 const binaryUnits = 3
 
 func parseBytes(text string) (int64, error) {

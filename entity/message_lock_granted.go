@@ -1,7 +1,7 @@
 package entity
 
-// LockGranted notifies the holder that every entity of its section is locked: the holder is inside (durable
-// functions semantics, section 4.6.1: CS-Enter).
+// LockGranted notifies the holder that every entity of its critical section is locked. The holder then enters the
+// section (durable functions semantics, section 4.6.1: CS-Enter).
 type LockGranted struct {
 	Section Section
 	// Set lists all locked entities, ascending. By it [Unclaimed] releases the locks of an unknown holder.

@@ -2,7 +2,7 @@ package reduction
 
 // The graphs that people write are few shapes, and each is a short expression in the four constructors.
 
-// Overlays is the overlay of all of them, Empty of none.
+// Overlays returns the overlay of all graphs, and Empty for none.
 func Overlays(gs ...Graph) Graph { return fold(Overlay, gs) }
 
 // Connects puts each after all before it, Empty of none.
@@ -29,13 +29,13 @@ func vertexEach(ids []NodeID) []Graph {
 	return out
 }
 
-// Vertices is the graph of these nodes and no edge.
+// Vertices returns the graph of these nodes, without edges.
 func Vertices(ids ...NodeID) Graph { return Overlays(vertexEach(ids)...) }
 
-// EdgeOf is the graph of two nodes, to after from.
+// EdgeOf returns the graph of two nodes and one edge: to runs after from.
 func EdgeOf(from, to NodeID) Graph { return Connect(Vertex(from), Vertex(to)) }
 
-// Edges is the graph of these edges and their ends.
+// Edges returns the graph of these edges and their end nodes.
 func Edges(es ...Edge) Graph {
 	gs := make([]Graph, len(es))
 	for i, e := range es {

@@ -41,10 +41,10 @@ type expr struct {
 	leaves int // vertices written below, with repetitions; stops at math.MaxInt
 }
 
-// Empty is the graph without nodes.
+// Empty returns the graph without nodes.
 func Empty() Graph { return Graph{} }
 
-// Vertex is the graph of one node and no edge.
+// Vertex returns the graph of one node, without edges.
 func Vertex(id NodeID) Graph { return Graph{&expr{op: opVertex, id: id, leaves: 1}} }
 
 // Overlay has the nodes and the edges of both: they run side by side.

@@ -158,7 +158,7 @@ func (a *app) moment(ms int64) string {
 	return time.UnixMilli(ms).In(a.zone).Format(time.RFC3339) + " (" + a.since(ms) + ")"
 }
 
-// tagText shows tags in order.
+// tagText formats tags as a sorted list of key=value pairs.
 func tagText(tags map[string]string) string {
 	pairs := make([]string, 0, len(tags))
 	for k, v := range tags {

@@ -14,19 +14,19 @@ import (
 	"perdure/reduction"
 )
 
-// graphRun is a graph run in the machine's memory: its graph, its rows, and the reduction over them. It is a
-// cache derived from the stored state, so a replica that holds it and one that reads it again behave alike.
+// graphRun caches one graph run in memory: its graph, its node rows, and the reduction over them. The stored state
+// alone determines it: a replica that reloads the run behaves like a replica that has cached it.
 type graphRun struct {
 	// graph is without its edges.
 	graph *perdurev1.Graph
 	input []byte
 	rel   *reduction.Relation
-	// number is the place in graph.Nodes of a node of rel.
+	// number maps each node of rel to its index in graph.Nodes.
 	number []int32
 	engine *reduction.Engine
 	// rows are the nodes, in the order of the graph. Outputs that were observed are the engine's.
 	rows []state.NodeRow
-	// byChild is the node of each child number.
+	// byChild maps each child number to its node.
 	byChild []int32
 	// startable are the nodes that may start: those that count for max_parallel, and those that do not.
 	startable [2]indexSet

@@ -5,9 +5,9 @@ package state
 type HeaderMore struct {
 	// CancelReason is the reason that the caller of the cancel gave.
 	CancelReason string
-	// CleanupMS is how long the clean-up of the execution may take, if it is cancelled; 0: it gets no clean-up.
+	// CleanupMS is the timeout of the clean-up of a cancelled execution, in milliseconds; 0: no clean-up.
 	CleanupMS int64
-	// CleanupChild is the child number of the clean-up that was started; 0: none was.
+	// CleanupChild is the child number of the started clean-up; 0: none has started.
 	CleanupChild uint32
 	// ClosePolicy is what becomes of a child in its parent's partition when its parent ends first.
 	ClosePolicy ClosePolicy
@@ -22,7 +22,7 @@ type HeaderMore struct {
 	Retry          Retry
 	FailedAttempts uint32
 	RetryAt        int64
-	// BegunAttempt is the attempt of which the caller in another partition knows that it has begun; 0: none.
+	// BegunAttempt is the attempt that the caller in another partition knows to have begun; 0: none.
 	BegunAttempt uint32
 }
 

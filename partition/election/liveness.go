@@ -6,14 +6,16 @@ import (
 	"perdure/internal/clock"
 )
 
-// Shares of the heartbeat timeout. A leader sends a heartbeat after a tenth to a fifth of it.
+// Divisors of the heartbeat timeout: a share of 4 is a quarter of the timeout. A leader sends its heartbeats at
+// intervals of a tenth to a fifth of the timeout.
 const (
 	// scansPerTimeout is how often in a heartbeat timeout checkLiveness scans the groups for silent leaders.
 	scansPerTimeout = 20
-	// silentShare: a leader is probed after a quarter without a word, in any group that it leads.
+	// silentShare bounds a leader's silence: checkLiveness probes a leader when none of its groups has heard from
+	// it for this share.
 	silentShare = 4
-	// answerShare: it has a fifth to answer, to a new connection that waits for no disk and no queue; so have the voters
-	// that are asked whether they hear it.
+	// answerShare bounds the time for an answer to a probe, which waits for no disk and no queue, and to the survey
+	// of the voters.
 	answerShare = 5
 )
 
