@@ -106,6 +106,13 @@ func (note notes) must(kind NoteKind, words ...string) {
 	}
 }
 
+// newProof is a proof of one run of a step.
+func newProof() string {
+	var proof [8]byte
+	rand.Read(proof[:])
+	return hex.EncodeToString(proof[:])
+}
+
 // step runs one step. Its outside world is the book, which repeats an act as often as a step does. The time
 // of an act is read before it, the time of an acknowledgement after it. So an act that is noted later than an
 // acknowledgement began after the cluster had recorded the step.
@@ -116,9 +123,7 @@ func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof s
 		if err := pause(ctx, time.Duration(in.Micros)*time.Microsecond); err != nil {
 			return receipt{}, err
 		}
-		var proof [8]byte
-		rand.Read(proof[:])
-		return receipt{promise, hex.EncodeToString(proof[:])}, nil
+		return receipt{promise, newProof()}, nil
 	})
 	if err != nil {
 		return "", err

@@ -123,6 +123,27 @@ func bankJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	}
 }
 
+func sagaJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.SagaOptions{Out: out}
+	co.faults = jepsen.SagaFaults
+	set.IntVar(&o.N, "n", 200, "sagas at least")
+	set.IntVar(&o.Clients, "clients", 24, "clients, each with one saga at a time")
+	set.IntVar(&o.Workers, "workers", 3, "workers")
+	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all sagas were begun (default: each once)")
+	set.StringVar(&o.Bug, "bug", "", "a bug to plant in the saga: "+strings.Join(jepsen.SagaBugs, ", "))
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
+	set.DurationVar(&o.Timeout, "call-timeout", 2*time.Minute, "timeout of one saga")
+	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, 4*time.Second, time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Sagas(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
 func versionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.VersionOptions{Out: out}
 	co.faults = jepsen.VersionFaults
