@@ -267,8 +267,13 @@ func (s *simulation) signalNodes(run string) {
 // incarnationName names an execution and, for a graph run, its incarnation: deliveries are numbered from 1 in each.
 func (s *simulation) incarnationName(objectID string) string {
 	b, ok, _ := s.at(objectID).m.State().Get(keys.Of(keys.Header, ns, objectID))
-	if h, err := state.DecodeHeader(b); ok && err == nil && h.Kind == state.KindGraph {
+	h, err := state.DecodeHeader(b)
+	switch {
+	case !ok || err != nil:
+	case h.Kind == state.KindGraph:
 		return fmt.Sprint(objectID, " in ", h.Incarnation)
+	case h.Parent != "": // its next attempt gets the signals, a child that the parent's next attempt starts gets none
+		return fmt.Sprint(objectID, " of ", h.ParentIncarnation)
 	}
 	return objectID
 }

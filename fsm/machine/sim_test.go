@@ -144,6 +144,10 @@ func (s *simulation) flush(p, most int, grants bool) {
 	res := s.apply(s.parts[p], entry)
 	for _, a := range res.Effects.Assigned {
 		v := &view{worker: a.Worker, token: a.Token}
+		if s.over(v.token) {
+			s.stale = append(s.stale, v)
+			continue
+		}
 		s.read(v)
 		s.work = append(s.work, &simWork{v: v, ran: map[uint32]uint32{}})
 	}
@@ -295,6 +299,13 @@ func (s *simulation) badCommit(good *commandv1.Command) {
 	})
 }
 
+// over reports whether an execution is another incarnation by now, or gone with the attempt of its caller that started it.
+func (s *simulation) over(token *perdurev1.TaskToken) bool {
+	b, ok, _ := s.at(token.Id).m.State().Get(keys.Of(keys.Header, ns, token.Id))
+	h, err := state.DecodeHeader(b)
+	return !ok || err != nil || h.Incarnation != token.Incarnation
+}
+
 // answered lets a worker learn from the answer to its commit.
 func (s *simulation) answered(k *simWork, r *commandv1.Reply) {
 	s.t.Helper()
@@ -312,7 +323,7 @@ func (s *simulation) answered(k *simWork, r *commandv1.Reply) {
 		drop()
 		return
 	}
-	if r.GetCommit().State != acquired {
+	if r.GetCommit().State != acquired || s.over(k.v.token) {
 		drop()
 		return
 	}

@@ -229,7 +229,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/entity.go", Rule: "entity: a list with an entry in its middle is not its former self",
-		From: "slices.EqualFunc(before[n:], after[:kept], same)", To: "same(before[len(before)-1], after[kept-1])", Tests: "TestChanges",
+		From: "slices.EqualFunc(before[n:], after[:kept], same)", To: "same(before[len(before)-1], after[kept-1])", Tests: "TestChangesInTheMiddle",
 	},
 	{
 		File: "fsm/machine/entity_client.go", Rule: "entity: a backlog is full with what comes in the same shipment",
