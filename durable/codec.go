@@ -84,18 +84,50 @@ func failureBy(c Codec, err error) *perdurev1.Failure {
 // errorBy is errorOf of a failure whose message and details may have passed a codec.
 func errorBy(c Codec, f *perdurev1.Failure) *Error {
 	e := errorOf(f)
-	data, ok := bytes.CutPrefix(e.Details, []byte(sealedPrefix))
-	if !ok {
-		return e
-	}
-	var content []byte
-	var s sealed
-	if decode(c, "the failure", data, &content) != nil || json.Unmarshal(content, &s) != nil {
+	s, err := unseal(e.Details, func(data []byte) (content []byte, err error) {
+		return content, decode(c, "the failure", data, &content)
+	})
+	switch {
+	case err != nil:
 		e.Message = "a failure that this codec cannot read"
-		return e
+	case s != nil:
+		e.Message, e.Details = s.Message, s.Details
 	}
-	e.Message, e.Details = s.Message, s.Details
 	return e
+}
+
+// UnsealFailure sets the message and details of a failure to those that a codec has encoded. A failure that
+// no codec has encoded, or that decode refuses, stays as it is.
+//
+// decode is a codec without types: it returns the content of the failure, or, because a codec may marshal a
+// []byte first, that as JSON.
+func UnsealFailure(f *perdurev1.Failure, decode func(data []byte) ([]byte, error)) error {
+	s, err := unseal(f.GetDetails(), decode)
+	if s != nil {
+		f.Message, f.Details = s.Message, s.Details
+	}
+	return err
+}
+
+// unseal returns what a codec has encoded into the details of a failure; nil if that is nothing.
+func unseal(details []byte, decode func(data []byte) ([]byte, error)) (*sealed, error) {
+	data, ok := bytes.CutPrefix(details, []byte(sealedPrefix))
+	if !ok {
+		return nil, nil
+	}
+	content, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	var marshalled []byte
+	if json.Unmarshal(content, &marshalled) == nil {
+		content = marshalled
+	}
+	s := new(sealed)
+	if err := json.Unmarshal(content, s); err != nil {
+		return nil, fmt.Errorf("not the content of a failure: %w", err)
+	}
+	return s, nil
 }
 
 // publicText is the text of an error for the cluster, which shows it as a problem. If the codec hides payloads, errors

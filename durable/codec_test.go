@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,4 +96,55 @@ func TestFailureOf(t *testing.T) {
 			t.Errorf("%q is shown as %q", text, e.Error())
 		}
 	}
+}
+
+// The command line opens failures that any codec has encoded, whether it marshals bytes or leaves them.
+func TestUnsealFailure(t *testing.T) {
+	flip := func(data []byte) ([]byte, error) {
+		out := bytes.Clone(data)
+		for i := range out {
+			out[i] ^= 0x55
+		}
+		return out, nil
+	}
+	for name, c := range map[string]Codec{"marshals": flipped{flip, json.Marshal}, "leaves": flipped{flip, func(v any) ([]byte, error) { return v.([]byte), nil }}} {
+		f := failureBy(c, &Error{Type: "mine", Message: "secret", Details: []byte("more")})
+		if f.GetMessage() != "" || bytes.Contains(f.GetDetails(), []byte("secret")) {
+			t.Fatalf("%s: in clear: %v", name, f)
+		}
+		refused := errors.New("no key")
+		if err := UnsealFailure(f, func([]byte) ([]byte, error) { return nil, refused }); !errors.Is(err, refused) || f.GetMessage() != "" {
+			t.Errorf("%s: %v, %v", name, f, err)
+		}
+		if err := UnsealFailure(f, func([]byte) ([]byte, error) { return []byte("17"), nil }); err == nil || f.GetMessage() != "" {
+			t.Errorf("%s: %v, %v", name, f, err)
+		}
+		for range 2 { // the second time it is in clear
+			if err := UnsealFailure(f, flip); err != nil || f.GetType() != "mine" || f.GetMessage() != "secret" || string(f.GetDetails()) != "more" {
+				t.Errorf("%s: %v, %v", name, f, err)
+			}
+		}
+	}
+}
+
+// flipped is a codec that flips bits of what encode makes.
+type flipped struct {
+	flip   func([]byte) ([]byte, error)
+	encode func(any) ([]byte, error)
+}
+
+func (f flipped) Encode(v any) ([]byte, error) {
+	data, err := f.encode(v)
+	if err != nil {
+		return nil, err
+	}
+	return f.flip(data)
+}
+
+func (f flipped) Decode(data []byte, v any) error {
+	data, err := f.flip(data)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
 }
