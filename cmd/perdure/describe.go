@@ -24,6 +24,7 @@ func (a *app) describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.decode(ctx, e.GetId(), "", e.ProtoReflect())
 			if a.json {
 				return a.printJSON(messageObject(e.ProtoReflect()))
 			}

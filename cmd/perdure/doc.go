@@ -29,6 +29,7 @@
 //   - a payload (input, value, result, param, …) that is JSON is embedded as it is; an empty one is null;
 //     any other is base64 under its name with _base64 behind it;
 //   - a message that is not there (no outcome yet, no task) is left out; a time that is not there is 0;
+//   - a payload that the codec command refuses is {"cannot_decode": its error, "bytes": the size};
 //   - a row of a journal is flat: seq, time_ms, kind ("InvokeScheduled"), then the event's own fields, of
 //     which a kind and a time_ms are called event_kind and event_time_ms.
 //
@@ -51,8 +52,23 @@
 // Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
 // reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
 // EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNHEALTHY, NOT_COMPARED, NO_DIRECTORY, IN_USE,
-// CORRUPT, FAILED.
+// CORRUPT, CODEC, FAILED.
 //
-// Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,
-// text.go values into columns for people.
+// # Codec command
+//
+// Payloads are opaque to the cluster. --codec-command, or PERDURE_CODEC_COMMAND, names a program that
+// converts them as a durable.Codec of the workers does. It is started for the first payload, gets one request
+// per line on stdin, in order, and answers each with one line on stdout. An error that it answers replaces
+// that payload on the screen; the exit code does not change, unless the payload is the whole output (result,
+// entity call) or an input. A command that cannot be started, ends early, or breaks the protocol or its
+// bounds is killed: the other payloads are shown as not decoded, and the exit code is 1.
+//
+// Converted are the payloads of executions, entities and promises that describe, journal, list, result,
+// entity and promise show, and those that start, signal, entity and promise send. Of failures it is what the
+// codec of a function has encoded, message and details as {"message", "details"}. Not converted are empty
+// payloads, random values, the targets of one-way operations, failures that "promise reject" writes, and the
+// commands of graphs.
+//
+// Each command is a file of its own. codec.go runs the codec command, exit.go turns errors into words and
+// codes, json.go messages into JSON, text.go values into columns for people.
 package main

@@ -47,6 +47,7 @@ exits with 3 if the entity has no value and is not in use.`,
 		if e.GetIncarnation() == 0 {
 			return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "entity %q has no value and is not in use", args[0])
 		}
+		a.decode(ctx, e.GetId(), "", e.ProtoReflect())
 		return a.printEntity(e)
 	})
 	return cmd
@@ -110,7 +111,7 @@ func (a *app) entitySignalCommand() *cobra.Command {
 		if delay < 0 {
 			return usagef("--delay %v: must not be negative", delay)
 		}
-		value, err := input.read(a.stdin)
+		value, err := a.payload(ctx, input, args[0])
 		if err != nil {
 			return err
 		}
@@ -138,12 +139,15 @@ operation failed.`,
 	}
 	input := addPayload(cmd, "input", "input of the operation")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
-		value, err := input.read(a.stdin)
+		value, err := a.payload(ctx, input, args[0])
 		if err != nil {
 			return err
 		}
 		result, err := c.CallEntity(ctx, args[0], args[1], value)
 		if err != nil {
+			return err
+		}
+		if result, err = a.decodeResult(ctx, args[0], result); err != nil {
 			return err
 		}
 		return a.printEntityResult(args[0], args[1], result)
@@ -206,6 +210,7 @@ func (a *app) entityListCommand() *cobra.Command {
 			}
 			rows++
 			if a.json {
+				a.decode(ctx, e.GetId(), "", e.ProtoReflect())
 				if err := a.printJSON(messageObject(e.ProtoReflect())); err != nil {
 					return err
 				}

@@ -91,6 +91,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	var (
 		usage     *usageError
 		execution *client.ExecutionError
+		codec     *codecError
 		waiting   *notFinishedError
 		conflict  *conflictError
 		found     *violationsError
@@ -127,6 +128,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			c.message += "; the outcome of the request is unknown"
 		}
+	case errors.As(err, &codec):
+		c.reason = "CODEC"
+		c.hint = "perdure --help shows what a codec command reads and writes"
 	case errors.As(err, &missing):
 		c.exit, c.reason = exitNotFound, "NO_DIRECTORY"
 		c.ids = []string{"directory", missing.dir}

@@ -42,6 +42,7 @@ func (a *app) journal(ctx context.Context, c *client.Client, id string, from uin
 		if err != nil {
 			return err
 		}
+		a.decode(ctx, id, "", entry.ProtoReflect())
 		if a.json {
 			if err := a.printJSON(entryObject(entry)); err != nil {
 				return err

@@ -69,6 +69,7 @@ func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) 
 		}
 		rows++
 		if a.json {
+			a.decode(ctx, e.GetId(), "", e.ProtoReflect())
 			if err := a.printJSON(messageObject(e.ProtoReflect())); err != nil {
 				return err
 			}

@@ -45,6 +45,10 @@ type app struct {
 	json      bool
 	access    access
 
+	codecCommand string
+	// codec converts payloads; nil without a codec command.
+	codec *codec
+
 	// out buffers stdout; run flushes it.
 	out *bufio.Writer
 }

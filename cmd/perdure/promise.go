@@ -33,14 +33,25 @@ deadline, and that anyone may wait for.`,
 // settle settles a promise and prints it. A promise that was settled differently before is a conflict: exit 0
 // means that it holds the requested value.
 func (a *app) settle(ctx context.Context, c *client.Client, id string, state perdurev1.PromiseState, value *perdurev1.Outcome) error {
-	p, err := c.SettlePromise(ctx, id, state, value)
+	sent := value
+	if value.GetFailure() == nil {
+		encoded, err := a.encode(ctx, id, "value", value.GetValue())
+		if err != nil {
+			return err
+		}
+		sent = &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: encoded}}
+	}
+	p, err := c.SettlePromise(ctx, id, state, sent)
 	if err != nil {
 		return err
 	}
 	if p.GetState() != state {
 		return &conflictError{id, fmt.Sprintf("promise %q is %s already", id, promiseStateText(p.GetState()))}
 	}
-	if !sameOutcome(p.GetValue(), value) {
+	same := sameOutcome(p.GetValue(), sent)
+	a.decode(ctx, id, "", p.ProtoReflect())
+	// A codec may encode the same value differently each time.
+	if !same && !sameOutcome(p.GetValue(), value) {
 		return &conflictError{id, fmt.Sprintf("promise %q is %s already, with another value", id, promiseStateText(state))}
 	}
 	return a.printPromise(p)

@@ -35,13 +35,14 @@ shown unchanged, whatever the flags.`,
 		if o.Tags, err = parseTags(tags); err != nil {
 			return err
 		}
-		if o.Param, err = param.read(a.stdin); err != nil {
+		if o.Param, err = a.payload(ctx, param, args[0]); err != nil {
 			return err
 		}
 		p, err := c.CreatePromise(ctx, args[0], o)
 		if err != nil {
 			return err
 		}
+		a.decode(ctx, args[0], "", p.ProtoReflect())
 		return a.printPromise(p)
 	})
 	return cmd

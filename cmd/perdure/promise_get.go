@@ -43,6 +43,7 @@ promise is shown like any other, with exit code 0.`,
 				return err
 			}
 		}
+		a.decode(ctx, args[0], "", p.ProtoReflect())
 		if err := a.printPromise(p); err != nil {
 			return err
 		}

@@ -51,6 +51,12 @@ func (a *app) awaitResult(ctx context.Context, c *client.Client, id string, wait
 	if err != nil && !errors.As(err, &failed) {
 		return err
 	}
+	err = a.decodeError(ctx, err)
+	if done && failed == nil {
+		if result, err = a.decodeResult(ctx, id, result); err != nil {
+			return err
+		}
+	}
 	if !done {
 		err = &notFinishedError{what: "execution", id: id, waited: wait}
 	}

@@ -34,7 +34,13 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 
 Global flags may come before or after the command. start, graph submit and promise
 create have a --timeout of their own: before the command it bounds the request,
-after it the execution or promise. After verify, --namespace takes several names.`,
+after it the execution or promise. After verify, --namespace takes several names.
+
+--codec-command names a program, with arguments between spaces, that decodes payloads
+for display and encodes those that a command sends. It runs once and reads a line of
+JSON per payload; data is base64, the direction decode or encode:
+  {"direction":"decode","data":"…","context":{"namespace":"default","id":"order-42","what":"input"}}
+It answers each with {"data":"…"} or {"error":"…"} on one line, within 10s and 16 MiB.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
   perdure list --status blocked
   perdure describe order-42 --json`,
@@ -54,6 +60,7 @@ after it the execution or promise. After verify, --namespace takes several names
 	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "time limit of one request, retries included")
 	global.BoolVar(&a.json, "json", false, "print JSON, one object per line")
 	a.addAccessFlags(root)
+	global.StringVar(&a.codecCommand, "codec-command", "", "`program` that decodes payloads ("+envCodec+")")
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
@@ -116,7 +123,7 @@ func (a *app) doClient(f func(ctx context.Context, c *client.Client, args []stri
 		if err != nil {
 			return err
 		}
-		err = f(ctx, c, args)
+		err = a.closeCodec(a.decodeError(ctx, f(ctx, c, args)))
 		if closeErr := c.Close(); err == nil {
 			err = closeErr
 		}
@@ -142,6 +149,9 @@ func (a *app) dial() (*client.Client, error) {
 	}
 	if a.namespace == "" {
 		a.namespace = client.DefaultNamespace
+	}
+	if err := a.setCodec(); err != nil {
+		return nil, err
 	}
 	opts, err := a.options()
 	if err != nil {

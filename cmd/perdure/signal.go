@@ -28,7 +28,7 @@ id in the same change, unless one is open: then that gets the signal.`,
 	cmd.Flags().StringVar(&o.Function, "start", "", "`function` to start if the id has no execution")
 	input := payload.another("input", "input of the started function")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
-		value, err := payload.read(a.stdin)
+		value, err := a.payload(ctx, payload, args[0])
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ id in the same change, unless one is open: then that gets the signal.`,
 		switch {
 		case o.Function != "":
 			o.ID = args[0]
-			if o.Input, err = input.read(a.stdin); err == nil {
+			if o.Input, err = a.payload(ctx, input, args[0]); err == nil {
 				started, err = c.SignalWithStart(ctx, o, args[1], value)
 			}
 		case input.given():

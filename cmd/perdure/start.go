@@ -63,9 +63,6 @@ the id.`,
 		if o.Tags, err = parseTags(tags); err != nil {
 			return err
 		}
-		if o.Input, err = input.read(a.stdin); err != nil {
-			return err
-		}
 		drawn := !cmd.Flags().Changed("id")
 		if drawn {
 			if o.ID, err = randomID(a.random); err != nil {
@@ -73,6 +70,9 @@ the id.`,
 			}
 		} else if err := id.ValidateRoot(o.ID); err != nil {
 			return usagef("%v", err)
+		}
+		if o.Input, err = a.payload(ctx, input, o.ID); err != nil {
+			return err
 		}
 
 		started, err := c.Start(ctx, o)

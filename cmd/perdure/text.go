@@ -79,7 +79,7 @@ func preview(payload []byte) string {
 	if !utf8.ValidString(text) {
 		return fmt.Sprintf("(%d bytes, not text)", len(payload))
 	}
-	if utf8.RuneCountInString(text) > previewRunes {
+	if utf8.RuneCountInString(text) > previewRunes && !isUndecoded(text) {
 		runes := []rune(text[:min(len(text), previewRunes*utf8.UTFMax)])
 		return printable(string(runes[:previewRunes])) + fmt.Sprintf("… (%d bytes)", len(payload))
 	}

@@ -98,6 +98,9 @@ func TestMain(m *testing.M) {
 	if code, is := workerToCheck(); is {
 		os.Exit(code)
 	}
+	if code, is := codecToRun(); is {
+		os.Exit(code)
+	}
 	testkit.WaitingTests(8)
 	code := m.Run()
 	if used {
