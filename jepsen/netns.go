@@ -207,7 +207,7 @@ func removeNet(ctx context.Context, name string) error {
 		link, _, _ := strings.Cut(rest, ": ")
 		link, _, _ = strings.Cut(link, "@")
 		if strings.HasPrefix(link, name) {
-			if _, err := ip(ctx, "link", "del", link); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+			if _, err := ip(ctx, "link", "del", link); err != nil && !gone(err) {
 				errs = append(errs, err)
 			}
 		}
@@ -222,4 +222,9 @@ func ip(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return string(out), nil
+}
+
+// gone reports that ip did not find a link: the end of its host's namespace deletes it as well.
+func gone(err error) bool {
+	return strings.Contains(err.Error(), "Cannot find device") || strings.Contains(err.Error(), "No such device")
 }
