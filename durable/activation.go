@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -15,13 +14,14 @@ import (
 	"perdure/id"
 )
 
-// activation is one task that this worker runs: from its arrival until the execution waits, ends, is released or
-// lost. One goroutine runs it, the function included; the session marks it lost, cancelling or abandoned.
+// activation is a run of a function on this worker. It acts for a hold, which says whether its task is still this worker's.
+// One goroutine runs it, the function included.
 type activation struct {
-	w     *Worker
-	task  *perdurev1.Task
-	key   tokenKey
-	info  ExecutionInfo
+	*hold
+	w    *Worker
+	task *perdurev1.Task
+	info ExecutionInfo
+	// codec is the function's.
 	codec Codec
 	log   *slog.Logger
 
@@ -29,31 +29,10 @@ type activation struct {
 	// replay has ended, or when the worker's stop grace ends.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// lost is closed when the task is no longer this worker's: nothing more is sent for it.
-	lost     chan struct{}
-	loseOnce sync.Once
-	// cancelAsked is set when the journal or the node says that the execution is cancelling; live when replay has ended.
-	cancelAsked, live atomic.Bool
+	// live is set when replay has ended.
+	live atomic.Bool
 	// misuse is the first operation that was called where it is not allowed.
 	misuse atomic.Pointer[MisuseError]
-
-	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.
-	// confirm closes renewed and replaces it when leaseFrom increases.
-	leaseMu   sync.Mutex
-	leaseFrom time.Time
-	renewed   chan struct{}
-	// born is the last call id before the task arrived: heartbeats with a higher id include it.
-	born uint64
-	// announced: OnEvent has got EventTask.
-	announced atomic.Bool
-
-	// Worker.mu guards busy, home, via and askedAt. busy: the activation counts against the worker's capacity. home is
-	// the session that the task came by; it sends the task's messages. via is the session whose heartbeat last included
-	// the activation; askedAt is when the first of its unanswered heartbeats was sent, or zero.
-	busy    bool
-	home    *session
-	via     *session
-	askedAt time.Time
 
 	// owner is the goroutine that runs the function; 0 before it begins and after it ends.
 	owner atomic.Uintptr
@@ -94,61 +73,39 @@ type taskRelease struct {
 	mismatch bool
 }
 
-func newActivation(w *Worker, task *perdurev1.Task) *activation {
-	token := task.GetToken()
+// newActivation makes the activation that acts for a hold.
+func newActivation(h *hold, task *perdurev1.Task) *activation {
 	t := &activation{
-		w: w, task: task, key: keyOf(token),
-		lost: make(chan struct{}), renewed: make(chan struct{}),
-		log: w.log.With("id", token.GetId(), "function", task.GetFunction()),
-		info: ExecutionInfo{
-			ID: token.GetId(), Function: task.GetFunction(), Namespace: token.GetNamespace(),
-			Incarnation: token.GetIncarnation(), Tags: task.GetTags(),
-			Created: time.UnixMilli(task.GetCreatedMs()).UTC(),
-		},
-		codec:   w.opts.Codec,
-		journal: history{id: id.PromiseID(token.GetId())},
-	}
-	if ms := task.GetDeadlineMs(); ms > 0 {
-		t.info.Deadline = time.UnixMilli(ms).UTC()
+		hold: h, w: h.w, task: task, info: infoOf(task), codec: h.w.opts.Codec, log: h.log,
+		journal: history{id: id.PromiseID(h.key.id)},
 	}
 	t.cleanups.armed, t.cleanups.of = task.GetCleanupMs(), task.GetCleanupOf()
-	if of := t.cleanups.of; of != nil {
-		// The function sees the execution that it was.
-		t.info.ID, t.info.Function, t.info.Incarnation = of.GetId(), of.GetFunction(), of.GetIncarnation()
-		t.info.Created, t.info.Deadline = time.UnixMilli(of.GetCreatedMs()).UTC(), time.Time{}
-		if ms := of.GetDeadlineMs(); ms > 0 {
-			t.info.Deadline = time.UnixMilli(ms).UTC()
-		}
-		t.info.Cleanup = token.GetId()
-	}
-	t.ctx, t.cancel = context.WithCancelCause(w.base)
-	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
-		t.cancelAsked.Store(true)
-	}
+	t.ctx, t.cancel = context.WithCancelCause(t.w.base)
+	h.attach(t)
 	return t
 }
 
-// confirm records that the lease holds for its whole length from a moment on.
-func (t *activation) confirm(from time.Time) {
-	t.leaseMu.Lock()
-	defer t.leaseMu.Unlock()
-	if from.After(t.leaseFrom) {
-		t.leaseFrom = from
-		close(t.renewed)
-		t.renewed = make(chan struct{})
+// infoOf describes a task's execution to its function.
+func infoOf(task *perdurev1.Task) ExecutionInfo {
+	token := task.GetToken()
+	info := ExecutionInfo{
+		ID: token.GetId(), Function: task.GetFunction(), Namespace: token.GetNamespace(),
+		Incarnation: token.GetIncarnation(), Tags: task.GetTags(),
+		Created: time.UnixMilli(task.GetCreatedMs()).UTC(),
 	}
-}
-
-func (t *activation) lease() (from time.Time, renewed <-chan struct{}) {
-	t.leaseMu.Lock()
-	defer t.leaseMu.Unlock()
-	return t.leaseFrom, t.renewed
-}
-
-// leaseLeft applies the function leaseLeft to the activation's lease.
-func (t *activation) leaseLeft(now time.Time) time.Duration {
-	from, _ := t.lease()
-	return leaseLeft(from, now, t.w.opts.Lease)
+	if ms := task.GetDeadlineMs(); ms > 0 {
+		info.Deadline = time.UnixMilli(ms).UTC()
+	}
+	if of := task.GetCleanupOf(); of != nil {
+		// The function sees the execution that it was.
+		info.ID, info.Function, info.Incarnation = of.GetId(), of.GetFunction(), of.GetIncarnation()
+		info.Created, info.Deadline = time.UnixMilli(of.GetCreatedMs()).UTC(), time.Time{}
+		if ms := of.GetDeadlineMs(); ms > 0 {
+			info.Deadline = time.UnixMilli(ms).UTC()
+		}
+		info.Cleanup = token.GetId()
+	}
+	return info
 }
 
 // secureLease blocks until a step may begin under the lease: at once while enough of it is left, otherwise until a
@@ -167,20 +124,13 @@ func (t *activation) secureLease() (asked bool) {
 			t.unwind()
 		}
 		asked = true
-		t.w.askBeat(t)
+		t.w.askBeat(t.hold)
 		select {
 		case <-renewed:
 		case <-t.lost:
 		case <-t.w.stopping:
 		case <-t.w.clock.After(beatRest):
 		}
-	}
-}
-
-// announce sends EventTask, once.
-func (t *activation) announce() {
-	if t.announced.CompareAndSwap(false, true) {
-		t.w.event(Event{Kind: EventTask, ID: t.info.ID, Function: t.info.Function})
 	}
 }
 
@@ -232,7 +182,7 @@ func (t *activation) run() {
 func (t *activation) close() {
 	p := recover()
 	t.owner.Store(0) // the runtime may give the goroutine's number to another one
-	defer t.w.activationClosed(t)
+	defer t.w.activationClosed(t.hold)
 	defer t.cancel(errLost)
 	t.background.stop() // before the task goes to another worker
 	switch {
@@ -360,32 +310,6 @@ func (t *activation) failTask(err error) {
 	}
 	t.release = t.w.problem(t, err)
 	t.unwind()
-}
-
-func (t *activation) isLost() bool {
-	select {
-	case <-t.lost:
-		return true
-	default:
-		return false
-	}
-}
-
-// lose marks the task as no longer this worker's. Any goroutine may call it.
-func (t *activation) lose() {
-	t.loseOnce.Do(func() {
-		close(t.lost)
-		t.cancel(errLost)
-	})
-}
-
-// askCancel ends the function's context with ErrCancelled, at once or when replay ends: code that reads the context
-// during replay must see what it saw the first time. Any goroutine may call it.
-func (t *activation) askCancel() {
-	t.cancelAsked.Store(true)
-	if t.live.Load() {
-		t.cancel(ErrCancelled)
-	}
 }
 
 // goLiveIfReplayed records the end of replay: the function has asked for every recorded operation.

@@ -133,7 +133,7 @@ func (t *activation) commit(c commit) error {
 	}
 	t.w.committed(t)
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-		t.w.activationEnded(t)
+		t.w.activationEnded(t.hold)
 		t.unwind()
 	}
 	if t.journal.lacks(msg.Events, reply) {
@@ -164,7 +164,7 @@ func (t *activation) refused(what string, e *perdurev1.CallError) {
 	switch e.GetReason() {
 	case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED:
 		// The task is lost or finished: nothing of this activation applies.
-		t.w.lose(t)
+		t.w.lose(t.hold)
 		t.unwind()
 	}
 	t.failTask(fmt.Errorf("durable: %s of %s was refused: %w", what, t.info.ID, callErrorOf(e)))
@@ -189,7 +189,7 @@ func passing(e *perdurev1.CallError) bool {
 func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 	pause, unknown := askBackoffMin, 0
 	for {
-		resp, ok := t.w.roundTrip(t, build)
+		resp, ok := t.w.roundTrip(t.hold, build)
 		if !ok {
 			t.unwind()
 		}
@@ -219,7 +219,7 @@ func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 func (t *activation) sendRelease(g *taskRelease) {
 	const credit = 1
 	for range 3 {
-		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
+		resp, ok := t.w.roundTrip(t.hold, func() *perdurev1.WorkRequest {
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
 				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit)}}}
 		})
@@ -227,7 +227,7 @@ func (t *activation) sendRelease(g *taskRelease) {
 			return
 		}
 		if e := resp.GetError(); e == nil {
-			t.w.activationEnded(t)
+			t.w.activationEnded(t.hold)
 			return
 		} else if !passing(e) {
 			return

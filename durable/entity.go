@@ -248,7 +248,7 @@ func (t *activation) runEntity(e runner) {
 		}
 		t.w.committed(t)
 		if batch = resp.GetCommitEntity().GetNext(); batch == nil {
-			t.w.activationEnded(t)
+			t.w.activationEnded(t.hold)
 		}
 	}
 }

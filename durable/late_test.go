@@ -211,14 +211,14 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 	c.send(late)
 	f.wait("a heartbeat", func() bool { return f.heartbeats >= 1 })
 	token := late.GetTask().GetToken()
-	held := w.activationOf(token)
+	held := w.holdOf(token)
 	if held == nil {
 		t.Fatal("the task has ended, or was given up, while nothing was known of its lease")
 	}
 	// One more answer, which is taken before the call returns.
 	s, again := w.session(), uint64(1<<60)
 	s.beatsMu.Lock()
-	s.beats[again] = heartbeat{clock.Now(), []*activation{held}}
+	s.beats[again] = heartbeat{clock.Now(), []*hold{held}}
 	s.beatsMu.Unlock()
 	s.beatAnswered(again, &perdurev1.HeartbeatReply{Unknown: []*perdurev1.TaskToken{token}})
 	if left := held.leaseLeft(clock.Now()); left > 0 {

@@ -48,8 +48,9 @@ func BenchmarkReplay(b *testing.B) {
 		w := NewWorker(newFake(b).client(client.Options{}), WorkerOptions{Lease: time.Hour})
 		w.base = b.Context()
 		replay := func() *activation {
-			t := newActivation(w, &perdurev1.Task{Token: &perdurev1.TaskToken{Id: "x", Incarnation: 1, Version: 1}, Function: "parent",
-				Entries: entries, NextSeq: uint64(len(entries))})
+			task := &perdurev1.Task{Token: &perdurev1.TaskToken{Id: "x", Incarnation: 1, Version: 1}, Function: "parent",
+				Entries: entries, NextSeq: uint64(len(entries))}
+			t := newActivation(newHold(w, task), task)
 			t.owner.Store(goroutine())
 			t.load()
 			return t

@@ -121,7 +121,7 @@ func (w *Worker) verdict(ctx context.Context, task *perdurev1.Task) ReplayVerdic
 	if w.base == nil {
 		w.base = ctx
 	}
-	t := newActivation(w, task)
+	t := newActivation(newHold(w, task), task)
 	t.check = &replayCheck{last: task.GetEntries()[v.Events-1].GetEvent()}
 	done := make(chan struct{})
 	go func() {

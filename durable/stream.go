@@ -69,10 +69,10 @@ func (s *session) send(m *perdurev1.WorkRequest) {
 	}
 }
 
-// call is a request of an activation that is not answered yet.
+// call is a request for a hold that is not answered yet.
 type call struct {
 	id    uint64
-	t     *activation
+	t     *hold
 	build func() *perdurev1.WorkRequest
 	mu    sync.Mutex // build draws the age of a request, for one sender at a time
 	sent  int        // the credit in the last message, guarded by mu
@@ -117,8 +117,8 @@ func (w *Worker) session() *session {
 	return w.routeLocked(nil)
 }
 
-// routeLocked is the session for an activation's messages: the one its task came by, or else any.
-func (w *Worker) routeLocked(t *activation) *session {
+// routeLocked is the session for a hold's messages: the one its task came by, or else any.
+func (w *Worker) routeLocked(t *hold) *session {
 	if t != nil && t.home != nil && slices.Contains(w.sessions, t.home) {
 		return t.home
 	}
@@ -131,9 +131,9 @@ func (w *Worker) routeLocked(t *activation) *session {
 	return w.sessions[0]
 }
 
-// roundTrip sends a request of an activation and blocks until the answer comes, over as many sessions as that needs.
+// roundTrip sends a request for a hold and blocks until the answer comes, over as many sessions as that needs.
 // ok is false when the task was lost meanwhile; then nothing more is sent for it.
-func (w *Worker) roundTrip(t *activation, build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
+func (w *Worker) roundTrip(t *hold, build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
 	c := &call{t: t, build: build, reply: make(chan answer, 1)}
 	w.mu.Lock()
 	if t.isLost() {
@@ -637,8 +637,8 @@ func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 // beatRest is the wait for a requested heartbeat's answer before another one is sent.
 const beatRest = 200 * time.Millisecond
 
-// askBeat requests a heartbeat that includes the activation, unless one was sent within beatRest.
-func (w *Worker) askBeat(t *activation) {
+// askBeat requests a heartbeat that includes the hold, unless one was sent within beatRest.
+func (w *Worker) askBeat(t *hold) {
 	now := w.clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -654,10 +654,10 @@ func (s *session) beatNow() {
 	}
 }
 
-// heartbeat is a sent heartbeat: its activations and its time.
+// heartbeat is a sent heartbeat: its holds and its time.
 type heartbeat struct {
-	sent        time.Time
-	activations []*activation
+	sent  time.Time
+	holds []*hold
 }
 
 // beatAnswered confirms the leases that a heartbeat has extended, from when it was made. If the reply names unknown
@@ -677,7 +677,7 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	}
 	now := w.clock.Now()
 	w.mu.Lock()
-	for _, t := range b.activations {
+	for _, t := range b.holds {
 		if !unknown[t.key] && !t.isLost() {
 			t.confirm(b.sent)
 			t.askedAt = time.Time{}
@@ -709,18 +709,18 @@ const (
 func (w *Worker) sendBeat(s *session) {
 	now := w.clock.Now()
 	w.mu.Lock()
-	activations := slices.DeleteFunc(w.listedLocked(), func(t *activation) bool { return w.routeLocked(t) != s })
-	for _, t := range activations {
+	holds := slices.DeleteFunc(w.listedLocked(), func(t *hold) bool { return w.routeLocked(t) != s })
+	for _, t := range holds {
 		if t.via != s || t.askedAt.IsZero() {
 			t.via, t.askedAt = s, now
 		}
 	}
 	w.mu.Unlock()
-	for first := true; first || len(activations) > 0; first = false {
+	for first := true; first || len(holds) > 0; first = false {
 		beat, n, size := &perdurev1.Heartbeat{}, 0, 0
-		for n < len(activations) && n < beatTasks && size < beatBytes {
-			beat.Tasks = append(beat.Tasks, activations[n].key.token())
-			size += len(activations[n].key.namespace) + len(activations[n].key.id)
+		for n < len(holds) && n < beatTasks && size < beatBytes {
+			beat.Tasks = append(beat.Tasks, holds[n].key.token())
+			size += len(holds[n].key.namespace) + len(holds[n].key.id)
 			n++
 		}
 		w.mu.Lock()
@@ -737,9 +737,9 @@ func (w *Worker) sendBeat(s *session) {
 				delete(s.beats, old) // its answer would confirm an expired lease
 			}
 		}
-		s.beats[id] = heartbeat{now, activations[:n:n]}
+		s.beats[id] = heartbeat{now, holds[:n:n]}
 		s.beatsMu.Unlock()
-		activations = activations[n:]
+		holds = holds[n:]
 		// In a goroutine, because watch must find a session silent that cannot send.
 		w.spawn(func(context.Context) {
 			s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
@@ -752,7 +752,7 @@ func (w *Worker) sendBeat(s *session) {
 func (w *Worker) heartbeatReply(reply *perdurev1.HeartbeatReply) {
 	w.loseAll(reply.GetLost())
 	for _, token := range reply.GetCancelling() {
-		if t := w.activationOf(token); t != nil {
+		if t := w.holdOf(token); t != nil {
 			t.askCancel()
 		}
 	}

@@ -101,7 +101,7 @@ type Worker struct {
 	over    bool // Run waits for the goroutines, no more begin
 	// held are the tasks that this worker believes are its own; activations counts the goroutines, and idle is
 	// signalled when one ends.
-	held        map[tokenKey]*activation
+	held        map[tokenKey]*hold
 	activations int
 	idle        chan struct{}
 	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
@@ -180,7 +180,7 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		stopping:    make(chan struct{}),
 		drained:     make(chan struct{}),
 		slots:       make(chan struct{}, opts.Concurrency),
-		held:        map[tokenKey]*activation{},
+		held:        map[tokenKey]*hold{},
 		idle:        make(chan struct{}, 1),
 		calls:       map[uint64]*call{},
 		problems:    map[string]int{},
@@ -312,14 +312,14 @@ func (w *Worker) stop() {
 		return
 	}
 	for _, t := range w.listed() {
-		t.cancel(errStopping)
+		t.endContext(errStopping)
 	}
 	if w.waitIdle(stepStopTimeout) {
 		return
 	}
 	var releases []lastRequest
 	for _, t := range w.listed() {
-		w.log.Warn("step did not end within the stop grace", "event", "step_abandoned", "id", t.info.ID)
+		w.log.Warn("step did not end within the stop grace", "event", "step_abandoned", "id", t.id)
 		w.mu.Lock()
 		s := w.routeLocked(t)
 		w.mu.Unlock()
@@ -366,7 +366,7 @@ func (w *Worker) askLast(requests []lastRequest) {
 	var asked sync.WaitGroup
 	lost := make(chan struct{})
 	for _, r := range requests {
-		probe := &activation{lost: lost, cancel: func(error) {}, home: r.home}
+		probe := &hold{lost: lost, home: r.home}
 		asked.Go(func() { w.roundTrip(probe, r.build) })
 	}
 	answered := make(chan struct{})
@@ -400,23 +400,6 @@ func (w *Worker) waitIdle(timeout time.Duration) bool {
 	}
 }
 
-// bareRelease is a release of the task without a problem and without a delay.
-func (t *activation) bareRelease() *perdurev1.WorkRequest {
-	return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}}
-}
-
-// sendAbandon releases the task without a wait for the answer: if the release is lost, the lease expires.
-func (t *activation) sendAbandon() {
-	t.w.mu.Lock()
-	s := t.w.routeLocked(t)
-	t.w.mu.Unlock()
-	if s != nil {
-		m := t.bareRelease()
-		m.CallId = t.w.callID()
-		s.send(m)
-	}
-}
-
 func (w *Worker) isStopping() bool {
 	select {
 	case <-w.stopping:
@@ -426,20 +409,20 @@ func (w *Worker) isStopping() bool {
 	}
 }
 
-// listed are the held activations, ordered by id.
-func (w *Worker) listed() []*activation {
+// listed are the holds, ordered by id.
+func (w *Worker) listed() []*hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.listedLocked()
 }
 
-func (w *Worker) listedLocked() []*activation {
-	out := make([]*activation, 0, len(w.held))
+func (w *Worker) listedLocked() []*hold {
+	out := make([]*hold, 0, len(w.held))
 	for _, t := range w.held {
 		out = append(out, t)
 	}
-	slices.SortFunc(out, func(a, b *activation) int {
-		if a.info.ID < b.info.ID {
+	slices.SortFunc(out, func(a, b *hold) int {
+		if a.id < b.id {
 			return -1
 		}
 		return 1
@@ -450,7 +433,7 @@ func (w *Worker) listedLocked() []*activation {
 // accept takes a delivered task. The delivery may be late: accept drops a token that this worker has finished with, or
 // of which it holds a later version. If the lease may have expired, the activation waits for a heartbeat's answer.
 func (w *Worker) accept(s *session, task *perdurev1.Task) {
-	t := newActivation(w, task)
+	t := newHold(w, task)
 	t.home = s
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -463,10 +446,9 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	if had := w.held[t.key]; had != nil {
 		had.home = s // the leader's node
 		w.mu.Unlock()
-		t.cancel(errLost)
 		return // a repeated delivery
 	}
-	var older *activation
+	var older *hold
 	over := w.ended.has(t.key)
 	for k, h := range w.held {
 		switch {
@@ -497,13 +479,12 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	if t.leaseLeft(now) > 0 {
 		t.announce()
 	}
-	go t.run()
+	go newActivation(t, task).run()
 }
 
 // drop releases a task that was delivered too late, in case an earlier release was lost, and grants its credit again.
-func (w *Worker) drop(t *activation) {
-	t.cancel(errLost)
-	w.log.Info("late task dropped", "event", "task_dropped", "id", t.info.ID, "version", t.key.version)
+func (w *Worker) drop(t *hold) {
+	w.log.Info("late task dropped", "event", "task_dropped", "id", t.id, "version", t.key.version)
 	t.sendAbandon()
 	w.returnCredit(t)
 }
@@ -516,8 +497,8 @@ func (w *Worker) timestamp() uint64 {
 	return w.timestamps.next(now)
 }
 
-// unheldLocked removes an activation from held. Its token is never begun again.
-func (w *Worker) unheldLocked(t *activation) {
+// unheldLocked removes a hold from held. Its token is never begun again.
+func (w *Worker) unheldLocked(t *hold) {
 	delete(w.held, t.key)
 	w.ended.add(t.key, w.clock.Now())
 }
@@ -545,7 +526,7 @@ func (w *Worker) freeSlot() { <-w.slots }
 
 // activationEnded records that the server has ended the activation: by a commit that left the task not acquired, or
 // by a release.
-func (w *Worker) activationEnded(t *activation) {
+func (w *Worker) activationEnded(t *hold) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
@@ -553,13 +534,13 @@ func (w *Worker) activationEnded(t *activation) {
 }
 
 // activationClosed ends the bookkeeping of an activation; its goroutine calls it last.
-func (w *Worker) activationClosed(t *activation) {
+func (w *Worker) activationClosed(t *hold) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
 	w.returnCredit(t)
 	if t.announced.Load() {
-		w.event(Event{Kind: EventActivationEnded, ID: t.info.ID, Function: t.info.Function})
+		w.event(Event{Kind: EventActivationEnded, ID: t.id, Function: t.function})
 	}
 	w.mu.Lock()
 	w.activations--
@@ -571,7 +552,7 @@ func (w *Worker) activationClosed(t *activation) {
 }
 
 // returnCredit takes the activation off the capacity in use, and announces what the ledger does not have yet.
-func (w *Worker) returnCredit(t *activation) {
+func (w *Worker) returnCredit(t *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t.busy {
@@ -582,28 +563,28 @@ func (w *Worker) returnCredit(t *activation) {
 	w.announceLocked()
 }
 
-// lose drops an activation that is no longer this worker's. Its goroutine ends at its next operation.
-func (w *Worker) lose(t *activation) {
+// lose drops a hold that is no longer this worker's. Its activation ends at the next operation.
+func (w *Worker) lose(t *hold) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
 	if !t.isLost() && t.announced.Load() {
-		w.event(Event{Kind: EventLost, ID: t.info.ID, Function: t.info.Function})
+		w.event(Event{Kind: EventLost, ID: t.id, Function: t.function})
 	}
 	t.lose()
 }
 
-// loseAll drops the activations of the tokens that the server reported as lost.
+// loseAll drops the holds of the tokens that the server reported as lost.
 func (w *Worker) loseAll(tokens []*perdurev1.TaskToken) {
 	for _, token := range tokens {
-		if t := w.activationOf(token); t != nil {
-			w.log.Info("task lost", "event", "task_lost", "id", t.info.ID, "version", t.key.version)
+		if t := w.holdOf(token); t != nil {
+			w.log.Info("task lost", "event", "task_lost", "id", t.id, "version", t.key.version)
 			w.lose(t)
 		}
 	}
 }
 
-func (w *Worker) activationOf(token *perdurev1.TaskToken) *activation {
+func (w *Worker) holdOf(token *perdurev1.TaskToken) *hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held[keyOf(token)]

@@ -1,0 +1,155 @@
+package durable
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// hold is one task that this worker holds: from its arrival until a commit or a release gives the task back, or it is
+// lost. Sessions and heartbeats keep it, an activation acts for it. What an activation sends names the hold's token.
+type hold struct {
+	w   *Worker
+	key tokenKey
+	// id and function are the execution's for logs and events: of a clean-up, the cancelled one's.
+	id, function string
+	log          *slog.Logger
+
+	// lost is closed when the task is no longer this worker's: nothing more is sent for it.
+	lost     chan struct{}
+	loseOnce sync.Once
+	// cancelAsked is set when the journal or the node says that the execution is cancelling.
+	cancelAsked atomic.Bool
+	// acting is the activation whose context ends with the hold; nil if there is none.
+	actingMu sync.Mutex
+	acting   *activation
+
+	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.
+	// confirm closes renewed and replaces it when leaseFrom increases.
+	leaseMu   sync.Mutex
+	leaseFrom time.Time
+	renewed   chan struct{}
+	// born is the last call id before the task arrived: heartbeats with a higher id include it.
+	born uint64
+	// announced: OnEvent has got EventTask.
+	announced atomic.Bool
+
+	// Worker.mu guards busy, home, via and askedAt. busy: the hold counts against the worker's capacity. home is the
+	// session that the task came by; it sends the task's messages. via is the session whose heartbeat last included the
+	// hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
+	busy    bool
+	home    *session
+	via     *session
+	askedAt time.Time
+}
+
+func newHold(w *Worker, task *perdurev1.Task) *hold {
+	info := infoOf(task)
+	t := &hold{w: w, key: keyOf(task.GetToken()), id: info.ID, function: info.Function,
+		lost: make(chan struct{}), renewed: make(chan struct{}),
+		log: w.log.With("id", task.GetToken().GetId(), "function", task.GetFunction())}
+	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+		t.cancelAsked.Store(true)
+	}
+	return t
+}
+
+// attach makes an activation the one that acts for the hold.
+func (t *hold) attach(a *activation) {
+	t.actingMu.Lock()
+	t.acting = a
+	t.actingMu.Unlock()
+	if t.isLost() {
+		a.cancel(errLost)
+	}
+}
+
+// actor is the activation that acts for the hold; nil if there is none.
+func (t *hold) actor() *activation {
+	t.actingMu.Lock()
+	defer t.actingMu.Unlock()
+	return t.acting
+}
+
+// endContext ends the context of the function that acts for the hold. Any goroutine may call it.
+func (t *hold) endContext(why error) {
+	if a := t.actor(); a != nil {
+		a.cancel(why)
+	}
+}
+
+// confirm records that the lease holds for its whole length from a moment on.
+func (t *hold) confirm(from time.Time) {
+	t.leaseMu.Lock()
+	defer t.leaseMu.Unlock()
+	if from.After(t.leaseFrom) {
+		t.leaseFrom = from
+		close(t.renewed)
+		t.renewed = make(chan struct{})
+	}
+}
+
+func (t *hold) lease() (from time.Time, renewed <-chan struct{}) {
+	t.leaseMu.Lock()
+	defer t.leaseMu.Unlock()
+	return t.leaseFrom, t.renewed
+}
+
+// leaseLeft applies the function leaseLeft to the hold's lease.
+func (t *hold) leaseLeft(now time.Time) time.Duration {
+	from, _ := t.lease()
+	return leaseLeft(from, now, t.w.opts.Lease)
+}
+
+// announce sends EventTask, once.
+func (t *hold) announce() {
+	if t.announced.CompareAndSwap(false, true) {
+		t.w.event(Event{Kind: EventTask, ID: t.id, Function: t.function})
+	}
+}
+
+func (t *hold) isLost() bool {
+	select {
+	case <-t.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// lose marks the task as no longer this worker's. Any goroutine may call it.
+func (t *hold) lose() {
+	t.loseOnce.Do(func() {
+		close(t.lost)
+		t.endContext(errLost)
+	})
+}
+
+// askCancel ends the function's context with ErrCancelled, at once or when replay ends: code that reads the context
+// during replay must see what it saw the first time. Any goroutine may call it.
+func (t *hold) askCancel() {
+	t.cancelAsked.Store(true)
+	if a := t.actor(); a != nil && a.live.Load() {
+		a.cancel(ErrCancelled)
+	}
+}
+
+// bareRelease is a release of the task without a problem and without a delay.
+func (t *hold) bareRelease() *perdurev1.WorkRequest {
+	return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}}
+}
+
+// sendAbandon releases the task without a wait for the answer: if the release is lost, the lease expires.
+func (t *hold) sendAbandon() {
+	t.w.mu.Lock()
+	s := t.w.routeLocked(t)
+	t.w.mu.Unlock()
+	if s != nil {
+		m := t.bareRelease()
+		m.CallId = t.w.callID()
+		s.send(m)
+	}
+}
