@@ -47,11 +47,10 @@ func (c *Client) CallEntity(ctx context.Context, id, operation string, input []b
 			return nil, err
 		}
 		if resp.GetDone() {
-			status := perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
-			if resp.GetOutcome().GetFailure() != nil {
-				status = perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED
+			if f := resp.GetOutcome().GetFailure(); f != nil {
+				return nil, &ExecutionError{ID: id, Operation: operation, Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Failure: f}
 			}
-			return Outcome(id, status, resp.GetOutcome())
+			return resp.GetOutcome().GetValue(), nil
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -62,10 +62,12 @@ func (e *callError) Unwrap() []error {
 	return errs
 }
 
-// ExecutionError says that an execution failed or was cancelled.
+// ExecutionError says that an execution failed or was cancelled, or that an operation of an entity failed.
 type ExecutionError struct {
-	// ID is the execution's.
+	// ID is the execution's, or the entity's.
 	ID string
+	// Operation is the entity's operation that failed; empty for an execution.
+	Operation string
 	// Status is FAILED or CANCELLED.
 	Status Status
 	// Failure is how it ended; never nil.
@@ -76,6 +78,9 @@ type ExecutionError struct {
 func (e *ExecutionError) Error() string {
 	how := strings.ToLower(strings.TrimPrefix(e.Status.String(), "EXECUTION_STATUS_"))
 	text := fmt.Sprintf("execution %q %s", e.ID, how)
+	if e.Operation != "" {
+		text = fmt.Sprintf("operation %q of entity %q %s", e.Operation, e.ID, how)
+	}
 	if t := e.Failure.GetType(); t != "" && t != how {
 		text += ": " + t
 	}

@@ -26,20 +26,26 @@ period ends. If its function has registered a clean-up, that runs as an executio
 its own, which "perdure describe" names.
 
 --wait waits for the end of the execution and of its clean-up; exit 1 if the clean-up
-fails.`,
+fails, 5 if it has not ended --within a time.`,
 		Example: `  perdure cancel order-42 --reason "customer withdrew"
-  perdure cancel order-42 --grace 5m --wait`,
+  perdure cancel order-42 --grace 5m --wait --within 10m`,
 		Args: exactly("ID"),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the journal")
 	cmd.Flags().DurationVar(&grace, "grace", 30*time.Second, "time the worker has to acknowledge")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end and for its clean-up")
+	within := addWait(cmd, "within", "longest time of --wait (default: no limit)")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if grace <= 0 {
 			return usagef("--grace %v: must be more than 0 (perdure terminate ends an execution at once)", grace)
 		}
 		if wait {
-			return a.cancelWait(ctx, c, args[0], reason, grace)
+			return within.bound(ctx, &notFinishedError{what: "execution", id: args[0]}, func(ctx context.Context) error {
+				return a.cancelWait(ctx, c, args[0], reason, grace)
+			})
+		}
+		if within.Changed {
+			return usagef("--within is for --wait")
 		}
 		status, err := c.Cancel(ctx, args[0], reason, grace)
 		if err != nil {

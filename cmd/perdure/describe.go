@@ -51,7 +51,7 @@ func (a *app) describe(e *perdurev1.Execution) error {
 		line("Waits for", awaitingText(e.GetWaiting()))
 	}
 	line("Woken by", wakeText(e.GetWakeSource(), e.GetComponentDigest()))
-	line("Task", a.taskText(e.GetTask()))
+	line("Task", a.taskText(e.GetTask(), e.GetWakeSource()))
 	if e.GetLastProblem() != "" {
 		line("Problem", printable(e.GetLastProblem()))
 	}
@@ -155,7 +155,7 @@ func wakeText(source, digest string) string {
 }
 
 // taskText shows the worker that may advance the execution, and until when.
-func (a *app) taskText(t *perdurev1.TaskInfo) string {
+func (a *app) taskText(t *perdurev1.TaskInfo, wakeSource string) string {
 	if t == nil {
 		return ""
 	}
@@ -166,8 +166,8 @@ func (a *app) taskText(t *perdurev1.TaskInfo) string {
 	if t.GetLeaseUntilMs() != 0 {
 		text += ", lease ends " + a.since(t.GetLeaseUntilMs())
 	}
-	if t.GetRetryAtMs() != 0 {
-		text += ", assigned again " + a.since(t.GetRetryAtMs())
+	if wakeSource == "retry timer" || wakeSource == "start delay" {
+		text += ", goes to a worker " + a.since(t.GetRetryAtMs())
 	}
 	return text
 }

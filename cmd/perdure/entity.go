@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ exits with 3 if the entity has no value and is not in use.`,
 			return err
 		}
 		if e.GetIncarnation() == 0 {
-			return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "entity %q has no value and is not in use", args[0])
+			return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "entity %q has no value and is not in use", args[0]).With("id", args[0])
 		}
 		a.decode(ctx, e.GetId(), "", e.ProtoReflect())
 		return a.printEntity(e)
@@ -131,19 +132,28 @@ func (a *app) entityCallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call ID OPERATION",
 		Short: "Run an operation of an entity and print its result",
-		Long: `Run an operation of an entity, once, and print its result. It exits with 1 if the
-operation failed.`,
+		Long: `Run an operation of an entity, once, and print its result. The operation runs after
+those that were queued before, and not while a critical section has locked the entity.
+
+Exit codes: 0 it succeeded; 1 it failed, with the failure on stderr; 3 no worker has
+registered such an entity; 5 it has not run within --wait, and may still run.`,
 		Example: `  perdure entity call counter@visits add --input 2
-  perdure entity call account@alice balance --json`,
+  perdure entity call account@alice balance --wait 30s --json`,
 		Args: exactly("ID", "OPERATION"),
 	}
 	input := addPayload(cmd, "input", "input of the operation")
+	within := addWait(cmd, "wait", "time to wait (default: until it has run)")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		value, err := a.payload(ctx, input, args[0])
 		if err != nil {
 			return err
 		}
-		result, err := c.CallEntity(ctx, args[0], args[1], value)
+		var result []byte
+		err = within.bound(ctx, &notFinishedError{what: "operation " + strconv.Quote(args[1]) + " of", id: args[0],
+			hint: "it may still run; perdure entity get " + shellWord(args[0]) + " shows the queue and the lock"}, func(ctx context.Context) error {
+			result, err = c.CallEntity(ctx, args[0], args[1], value)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -57,6 +57,8 @@ func (e *withinError) Unwrap() error { return e.err }
 type notFinishedError struct {
 	what, id string
 	waited   time.Duration
+	// hint replaces the one for executions.
+	hint string
 }
 
 func (e *notFinishedError) Error() string {
@@ -108,6 +110,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		c.exit, c.reason, c.plain = exitUsage, "BAD_USAGE", usage.plain
 	case errors.As(err, &execution):
 		c.reason = "EXECUTION_" + strings.ToUpper(enumName(perdurev1.ExecutionStatus(0).Descriptor(), int32(execution.Status)))
+		if execution.Operation != "" {
+			c.reason = "OPERATION_FAILED"
+		}
 		c.ids = []string{"id", execution.ID}
 		if strings.Contains(execution.Failure.GetMessage(), "http_forbidden") {
 			c.hint = hintHTTPNodes + "; then perdure graph retry " + shellWord(execution.ID) + " continues the run"
@@ -115,7 +120,10 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &waiting):
 		c.exit, c.reason = exitUnavailable, "NOT_FINISHED"
 		c.ids = []string{"id", waiting.id}
-		if waiting.what == "execution" {
+		switch {
+		case waiting.hint != "":
+			c.hint = waiting.hint
+		case waiting.what == "execution":
 			c.hint = "perdure describe " + shellWord(waiting.id) + " shows what it waits for"
 		}
 	case errors.As(err, &conflict):
@@ -255,10 +263,16 @@ func (a *app) hint(e *api.Error) string {
 			return hintHTTPNodes + "; then perdure graph retry continues the runs that failed with http_forbidden"
 		}
 	case perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		if strings.HasPrefix(e.Meta["function"], "@") {
+			return "start a worker that has the entity; the id is NAME@KEY"
+		}
 		return "start a worker that has the function, or pass --allow-unknown-function to let the execution wait for one"
 	case perdurev1.Reason_REASON_ID_CONFLICT:
 		return "perdure describe shows what has this id; choose another --id"
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND:
+		if strings.Contains(e.Meta["id"], "@") {
+			return "perdure list shows the executions, perdure entity list the entities"
+		}
 		if a.namespace == client.DefaultNamespace {
 			return "perdure list shows the executions; --namespace names another namespace"
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -182,6 +183,9 @@ func runWorker(ctx context.Context, o replayCheck, a *app, in, out string) ([]du
 	cmd.Stdout, cmd.Stderr = a.stderr, a.stderr
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
+		if strings.Contains(o.worker, " ") {
+			err = &hintedError{err, "--worker is the program alone; each argument goes to a --worker-arg of its own"}
+		}
 		return nil, err
 	}
 	ended := make(chan error, 1)

@@ -162,6 +162,9 @@ func (a *app) moment(ms int64) string {
 func tagText(tags map[string]string) string {
 	pairs := make([]string, 0, len(tags))
 	for k, v := range tags {
+		if strings.HasPrefix(k, "$") {
+			continue // the cluster's own
+		}
 		pairs = append(pairs, printable(k+"="+v))
 	}
 	sort.Strings(pairs)
