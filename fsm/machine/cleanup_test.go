@@ -213,3 +213,88 @@ func TestAuditFindsCleanup(t *testing.T) {
 		}
 	}
 }
+
+// A new incarnation of a parent begins its work after the clean-ups of the former one's children have ended: what they
+// undo is undone. Children that nothing cleans up after end at once.
+func TestCleanupOutlivesParentsIncarnation(t *testing.T) {
+	const clean = "p:0:4294967295"
+	for _, c := range []struct {
+		name string
+		next func(w *world, v *view)
+	}{
+		{"continues as new", func(w *world, v *view) { w.commit(v, "continue again") }},
+		{"is restarted", func(w *world, v *view) { w.do(restartCmd(w.request(), "p", fromStart, 0)) }},
+		{"is terminated and started again", func(w *world, v *view) {
+			w.do(terminateCmd("p", "enough"))
+			again := startCmd(w.request(), "p", "f", "in")
+			again.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
+			w.do(again)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			v := w.begin("p", "f")
+			w.commit(v, "child g; child h")
+			child, other := w.only("w2", "g"), w.only("w2", "h")
+			w.commit(child, "child i; step charge -> paid; cleanup 50000")
+			w.do(cancelCmd("p:0", "lost the race", 100))
+			w.commit(child, "cancelled lost")
+			w.read(v)
+			c.next(w, v)
+			w.tick()
+			w.commitRefused(other, "return", perdurev1.Reason_REASON_STALE_TASK, "")
+			if got := w.take("w1", 9, "f"); len(got) > 0 || w.describe("p").WakeSource == "no worker" {
+				t.Fatalf("the next incarnation has begun, with %d tasks: %v", len(got), w.describe("p"))
+			}
+			undo := w.only("w2", state.FunctionCleanup+"g")
+			w.commit(undo, "child j")
+			w.now += 200 // within the lease
+			w.tick()
+			w.commit(w.only("w3", "j"), "return done")
+			w.read(undo)
+			w.commit(undo, "step refund -> done; return")
+			w.tick()
+			w.commit(w.only("w1", "f"), "child g; return")
+			if got := w.describe("p:0"); got.Cleanup != nil || w.promiseExists(clean) {
+				t.Errorf("of the former child there is left %v", got)
+			}
+		})
+	}
+}
+
+// A child that is being cleaned up after does not start again for its restarted parent: the restart is refused, or finds
+// the id of a child with an id of its own taken.
+func TestCleanupBeforeChildStartsAgain(t *testing.T) {
+	for _, place := range []string{"", " id=mine"} {
+		w := newWorld(t, 1)
+		v := w.begin("p", "f")
+		w.commit(v, "child g in"+place+"; await 0")
+		child := w.only("w2", "g")
+		w.commit(child, "step charge -> paid; cleanup 50000")
+		w.do(cancelCmd(child.token.Id, "too slow", 100))
+		w.commit(child, "cancelled slow")
+		v = w.resumed(v)
+		w.commit(v, "fail app:no")
+		begins := uint64(slices.Index(strings.Fields(w.kinds("p")), "ExecutionAwaiting"))
+		restart := func() *commandv1.Command {
+			again := restartCmd(w.request(), "p", fromEvent, begins)
+			again.GetRestart().NewChildren = true
+			return again
+		}
+		if place == "" {
+			w.refused(restart(), perdurev1.Reason_REASON_RULE_BROKEN)
+		} else {
+			w.do(restart())
+			v = w.only("w1", "f")
+			w.commit(v, "fail app:no")
+			if got := w.kinds("p"); !strings.Contains(got, "InvokeCompleted") {
+				t.Fatalf("the child with the taken id has not failed: %s", got)
+			}
+		}
+		w.commit(w.only("w2", state.FunctionCleanup+"g"), "step refund -> done; return")
+		if place == "" {
+			w.do(restart())
+			w.commit(w.only("w2", "g"), "return")
+		}
+	}
+}

@@ -111,7 +111,7 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 	}
 	if cleanup := h.CleanupID(); cleanup != "" {
 		t.runExpirations(ex.ns, cleanup)
-		if c, ok := t.execution(ex.ns, cleanup); ok && !c.h.Status.Terminal() {
+		if t.cleanupOpen(ex.ns, h) {
 			return refuse("execution %q is being cleaned up after: %q has not ended", h.ID, cleanup)
 		}
 	}

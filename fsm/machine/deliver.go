@@ -98,7 +98,7 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 	if ex, ok := t.execution(ns, msg.ToId); ok && ex.h.ParentPromise == w.PromiseId && ex.h.ParentIncarnation == msg.FromIncarnation {
 		return nil
 	}
-	if old, ok := t.execution(ns, msg.ToId); ok && w.Again && old.h.ParentPromise == w.PromiseId && old.h.Incarnation != t.index {
+	if old, ok := t.execution(ns, msg.ToId); ok && w.Again && old.h.ParentPromise == w.PromiseId && old.h.Incarnation != t.index && !t.cleanupOpen(ns, &old.h) {
 		t.succeed(old, succession{
 			function: w.Function, digest: t.digest(ns, w.Function, w.ComponentDigest), input: w.Input, tags: wire.DecodeTags(w.Tags),
 			deadlineMS: w.DeadlineMs, parentIncarnation: msg.FromIncarnation,

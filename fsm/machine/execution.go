@@ -270,6 +270,9 @@ func (t *txn) close(ex *execution) {
 	t.leaveSection(ex)
 	t.reachChildren(ex)
 	defer t.startCleanup(ex)
+	if ex.h.IsCleanup() {
+		t.cleanedUp(ex)
+	}
 	if ex.h.GraceAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0

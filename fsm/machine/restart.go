@@ -303,6 +303,9 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 				req.From == perdurev1.RestartFrom_RESTART_FROM_FAILURE && isDone && isFailure(done.Result)
 		}
 		if call.again {
+			if h, ok := t.headerOf(old.ns, string(promise)); ok && t.cleanupOpen(old.ns, &h) {
+				return nil, 0, refuseRestart(old, "its child %q would start again and is being cleaned up after: %q has not ended", promise, h.CleanupID())
+			}
 			call.result = nil
 			if again++; again > state.MaxNewChildren {
 				return nil, 0, refuseRestart(old, "more than %d children would start again", state.MaxNewChildren)

@@ -15,18 +15,23 @@ const (
 	sweepBudget = 512
 	// sweepTimeoutMS is the retry timer of a task that waits for a sweep, which announces it at its end.
 	sweepTimeoutMS = 24 * 60 * 60 * 1000
+	// sweepHoldMS is after what time a sweep that waits for a clean-up looks again; the clean-up's end wakes it before.
+	sweepHoldMS = 10_000
 )
 
 // sweepBegin is the first position of a sweep: its stage, and no key.
 var sweepBegin = []byte{0}
 
 // sweepStages are the parts of a former incarnation in the order of their deletion. Executions come first, each with
-// its promise and task, so that none is left without them between two commands.
+// its promise and task, so that none is left without them between two commands. Executions that are being cleaned up
+// after stay in the first stage, and the second waits for their clean-ups, which need their journals.
 var sweepStages = []struct {
 	family keys.Family
 	// former: the journals of the execution's own former incarnations; else what belongs to its operations.
 	former bool
-}{{family: keys.Header}, {family: keys.Promise}, {family: keys.Journal, former: true}, {family: keys.Journal}}
+	// passes: skips what is being cleaned up after, instead of waiting.
+	passes bool
+}{{family: keys.Header, passes: true}, {family: keys.Header}, {family: keys.Promise}, {family: keys.Journal, former: true}, {family: keys.Journal}}
 
 // sweep deletes the next part of an execution's former incarnations. After the last part it announces the task of
 // the current one, or sets its retry timer; else the deadline index leads to the next part.
@@ -34,9 +39,13 @@ func (t *txn) sweep(ex *execution) {
 	if t.sweepLeft == 0 {
 		t.sweepLeft = sweepBudget + 1
 	}
-	stage, from := int(ex.h.Sweep[0]), ex.h.Sweep[1:]
+	stage, from, next := int(ex.h.Sweep[0]), ex.h.Sweep[1:], t.now
 	for ; stage < len(sweepStages) && t.sweepLeft > 1; stage++ {
-		if from = t.sweepStage(ex, stage, from); from != nil {
+		held := false
+		if from, held = t.sweepStage(ex, stage, from); held {
+			next += sweepHoldMS
+		}
+		if from != nil {
 			break
 		}
 	}
@@ -45,9 +54,9 @@ func (t *txn) sweep(ex *execution) {
 		t.remove(keys.DeadlineOf(keys.DeadlineSweep, ex.h.SweepAt, ex.ns, ex.h.ID))
 	}
 	if stage < len(sweepStages) {
-		ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), t.now
-		t.put(keys.DeadlineOf(keys.DeadlineSweep, t.now, ex.ns, ex.h.ID), []byte{})
-		t.fx.expiration(t.now)
+		ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), next
+		t.put(keys.DeadlineOf(keys.DeadlineSweep, next, ex.ns, ex.h.ID), []byte{})
+		t.fx.expiration(next)
 		return
 	}
 	ex.h.Sweep, ex.h.SweepAt = nil, 0
@@ -66,8 +75,9 @@ func (t *txn) sweep(ex *execution) {
 	t.effects(ex.ns, recovery.Effects{Executes: []recovery.Execute{{ID: task.ID, Incarnation: task.Incarnation, Version: task.Version, Target: task.Target}}})
 }
 
-// sweepStage deletes a part of one stage, and returns the key to continue from; nil when the stage is done.
-func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte) {
+// sweepStage deletes a part of one stage, and returns the key to continue from; nil when the stage is done. held: the
+// execution at that key is being cleaned up after.
+func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, held bool) {
 	st := sweepStages[stage]
 	lower := keys.Of(st.family, ex.ns, operations(ex.h.ID))
 	lower = lower[:len(lower)-2] // without the string's terminator: every id with this prefix
@@ -93,7 +103,12 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte) {
 	for _, key := range found {
 		switch st.family {
 		case keys.Header:
-			t.erase(ex.ns, idOfKey(key))
+			switch objectID := idOfKey(key); {
+			case !t.beingCleanedUp(ex, objectID):
+				t.erase(ex.ns, objectID)
+			case !st.passes:
+				return key, true
+			}
 		case keys.Promise:
 			t.endSwept(ex.ns, idOfKey(key))
 			t.erasePromise(ex.ns, idOfKey(key))
@@ -101,7 +116,56 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte) {
 			t.remove(key)
 		}
 	}
-	return next
+	return next, false
+}
+
+// beingCleanedUp reports whether an execution below ex, or one between the two, was cancelled and has a clean-up that is
+// still open.
+func (t *txn) beingCleanedUp(ex *execution, objectID string) bool {
+	for objectID != ex.h.ID {
+		if h, ok := t.headerOf(ex.ns, objectID); ok && t.cleanupOpen(ex.ns, &h) {
+			return true
+		}
+		parent, ok := id.PromiseID(objectID).Parent()
+		if !ok {
+			return false
+		}
+		objectID = string(parent)
+	}
+	return false
+}
+
+// cleanupOpen reports whether a cancelled execution's clean-up has not ended.
+func (t *txn) cleanupOpen(ns string, h *state.Header) bool {
+	if h.CleanupChild == 0 {
+		return false
+	}
+	cleanup, ok := t.headerOf(ns, h.CleanupID())
+	return ok && !cleanup.Status.Terminal()
+}
+
+// headerOf reads an execution's header without its journal.
+func (t *txn) headerOf(ns, objectID string) (state.Header, bool) {
+	if ex := t.m.cache.get(ns, objectID); ex != nil {
+		return ex.h, true
+	}
+	return state.Must{From: t}.Header(ns, objectID)
+}
+
+// cleanedUp wakes the sweep that waits for an ended clean-up.
+func (t *txn) cleanedUp(cleanup *execution) {
+	for promise, ok := id.PromiseID(cleanup.h.ID).Parent(); ok; promise, ok = promise.Parent() {
+		above := string(promise)
+		if h, ok := t.headerOf(cleanup.ns, above); !ok || h.SweepAt <= t.now {
+			continue
+		}
+		if ex, ok := t.execution(cleanup.ns, above); ok {
+			t.remove(keys.DeadlineOf(keys.DeadlineSweep, ex.h.SweepAt, ex.ns, ex.h.ID))
+			ex.h.SweepAt, ex.dirty = t.now, true
+			t.put(keys.DeadlineOf(keys.DeadlineSweep, t.now, ex.ns, ex.h.ID), []byte{})
+			t.fx.expiration(t.now)
+		}
+	}
 }
 
 // idOfKey reads the id in a key whose second part it is.

@@ -34,7 +34,31 @@ var cleanupBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/continue.go", Rule: "clean-up: its journal stays while it runs",
-		From: "ok && !c.h.Status.Terminal() {\n			return refuse(\"execution %q is being", To: "ok && c.h.Status.Terminal() {\n			return refuse(\"execution %q is being", Tests: "TestCleanupBeforeRestart",
+		From: "if t.cleanupOpen(ex.ns, h) {", To: "if false {", Tests: "TestCleanupBeforeRestart",
+	},
+	{
+		File: "fsm/machine/sweep.go", Rule: "clean-up: it outlives the incarnation of its execution's parent",
+		From: "			case !t.beingCleanedUp(ex, objectID):\n", To: "			default:\n", Tests: "TestCleanupOutlivesParentsIncarnation",
+	},
+	{
+		File: "fsm/machine/sweep.go", Rule: "clean-up: its journal stays until it ends",
+		From: "				return key, true\n", To: "				continue\n", Tests: "TestCleanupOutlivesParentsIncarnation",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "clean-up: its end lets the next incarnation begin",
+		From: "		t.cleanedUp(ex)\n", To: "", Tests: "TestCleanupOutlivesParentsIncarnation",
+	},
+	{
+		File: "fsm/machine/restart.go", Rule: "clean-up: its execution does not start again while it runs",
+		From: "ok && t.cleanupOpen(old.ns, &h) {", To: "ok && h.CleanupMS < 0 {", Tests: "TestCleanupBeforeChildStartsAgain",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "clean-up: an execution with an id of its own does not start again while it runs",
+		From: " && !t.cleanupOpen(ns, &old.h) {", To: " {", Tests: "TestCleanupBeforeChildStartsAgain",
+	},
+	{
+		File: "durable/continue.go", Rule: "continue as new: what is refused is refused at every replay",
+		From: "	if t.section != nil {\n		return entityError(\"a critical section does not continue as new\")", To: "	if t.section != nil && int(t.next) == len(t.journal.ops) {\n		return entityError(\"a critical section does not continue as new\")", Tests: "TestRefusedContinueAsNewIsReplayed",
 	},
 	{
 		File: "durable/cleanup.go", Rule: "clean-up: last things are undone first",

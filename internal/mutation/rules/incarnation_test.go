@@ -46,7 +46,7 @@ var incarnationBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "sweep: the task waits for its end",
-		From: "ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), t.now", To: "ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), t.now+1<<40",
+		From: "ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), next", To: "ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), next+1<<40",
 		Tests: "TestSweep",
 	},
 	{
