@@ -19,19 +19,20 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	if err != nil {
 		return err
 	}
-	if int(t.next) < len(t.journal.ops) {
-		rec := t.journal.ops[t.next]
-		t.failTask(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
-	}
-	if t.cancelling() {
-		return ErrCancelled
-	}
+	// What is refused is refused at every replay, whatever the function recorded after it.
 	if t.section != nil {
 		return entityError("a critical section does not continue as new")
 	}
 	input, err := encode(t.codec, "the input of the next incarnation", in)
 	if err != nil {
 		return err
+	}
+	if int(t.next) < len(t.journal.ops) {
+		rec := t.journal.ops[t.next]
+		t.failTask(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
+	}
+	if t.cancelling() {
+		return ErrCancelled
 	}
 	t.background.stop()
 	if err := t.flush(); err != nil {
