@@ -91,7 +91,9 @@ func callChild[Out any](ctx Context, op, name string, codec Codec, in any, opts 
 		var none Out
 		return none, err
 	}
-	return f.get()
+	out, err := f.get()
+	f.t.journal.forget(f.n)
+	return out, err
 }
 
 func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts []CallOption) (*Future[Out], error) {

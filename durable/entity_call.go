@@ -16,7 +16,9 @@ func CallEntity[Out any](ctx Context, to EntityID, operation string, input any) 
 		var none Out
 		return none, err
 	}
-	return f.Get(ctx)
+	out, err := f.Get(ctx)
+	f.t.journal.forget(f.n)
+	return out, err
 }
 
 // GoCallEntity asks an entity to run an operation, with the next commit, and does not wait for the result.
@@ -111,7 +113,7 @@ func Lock(ctx Context, entities ...EntityID) (unlock func() error, err error) {
 	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, n); err != nil {
 		return nil, err
 	}
-	if _, err := t.outcome(n, t.codec); err != nil {
+	if _, err := t.consume(n, t.codec); err != nil {
 		return nil, err
 	}
 	t.section = s

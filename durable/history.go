@@ -93,6 +93,8 @@ type history struct {
 	started bool
 	input   []byte
 	ops     []*record
+	// spent is the record of each operation whose result the function has and cannot ask for again: see forget.
+	spent record
 	// settled are the numbers of the operations whose results came after they began, in the order of the journal.
 	settled []uint32
 	// targets are the operations that cancels without a result are about, by the ids of the cancels.
@@ -171,17 +173,21 @@ func (r *history) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (
 	}
 	for r.next < reply.GetNextSeq() {
 		var ev *perdurev1.Event
+		mine := false
 		switch {
 		case len(entries) > 0 && entries[0].GetSeq() == r.next:
 			ev, entries = entries[0].GetEvent(), entries[1:]
 		case missing > 0:
 			missing--
-			ev, own = own[0], own[1:]
+			mine, ev, own = true, own[0], own[1:]
 		default:
 			return false, fmt.Errorf("durable: %s: the reply to a commit lacks entry %d", r.id, r.next)
 		}
 		if err := r.add(r.next, ev); err != nil {
 			return false, fmt.Errorf("durable: journal of %s, entry %d: %w", r.id, r.next, err)
+		}
+		if mine {
+			r.forgetValue(ev)
 		}
 		r.next++
 	}

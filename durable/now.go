@@ -19,6 +19,7 @@ func Now(ctx Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if rec != nil {
+		t.journal.forget(n)
 		return time.UnixMilli(rec.timeMs).UTC(), nil
 	}
 	ms := t.w.clock.Now().UnixMilli()

@@ -43,6 +43,7 @@ func (t *activation) randomBytes(size int) ([]byte, error) {
 	}
 	if rec != nil {
 		value := rec.outcome.GetValue()
+		t.journal.forget(n)
 		if len(value) != size {
 			t.failTask(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(value), size))
 		}

@@ -105,7 +105,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 		s.lead = []*perdurev1.Event{{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: s.id, Kind: kind, FunctionName: name, Input: o.input, RetryPolicy: o.retry.String()}}}}
 	case rec.done:
-		return t.outcome(n, t.codec)
+		return t.consume(n, t.codec)
 	case t.cancelling():
 		return nil, ErrCancelled
 	default:
@@ -257,7 +257,7 @@ func (s *stepRun) end(attempt uint32, o *perdurev1.Outcome) ([]byte, error) {
 	if err := s.t.commit(commit{events: events}); err != nil {
 		return nil, err
 	}
-	return s.t.outcome(s.n, s.t.codec)
+	return s.t.consume(s.n, s.t.codec)
 }
 
 func (s *stepRun) retrying(attempt uint32, f *perdurev1.Failure, at time.Time) *perdurev1.Event {

@@ -37,7 +37,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	} else {
 		var n uint32
 		if n, err = t.waitSignal(name, o.timeout, false); err == nil {
-			data, err = t.outcome(n, t.codec)
+			data, err = t.consume(n, t.codec)
 		}
 	}
 	if err != nil {

@@ -80,7 +80,7 @@ func (t *activation) receive(s *nextSignal) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := t.outcome(n, t.codec)
+	data, err := t.consume(n, t.codec)
 	s.end(t, data, err)
 	return data, err
 }

@@ -18,7 +18,9 @@ func Sleep(ctx Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n)
+	err = t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n)
+	t.journal.forget(f.n)
+	return err
 }
 
 // After starts a timer, with the next commit, and does not wait for it: its future has its result after d, rounded up to

@@ -9,7 +9,7 @@ const (
 	MaxPayloadBytes = 4 << 20
 	// MaxTags bounds the tags of one object.
 	MaxTags = 64
-	// JournalWarnEvents is the length of a journal from which a warning is raised. It is not a cap: no
-	// run is ended for its size.
+	// JournalWarnEvents is the length from which a journal is a long one, about which operators are warned: by a metric, a
+	// log line and describe. It is not a cap: no run is ended for its size.
 	JournalWarnEvents = 50_000
 )

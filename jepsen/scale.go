@@ -75,8 +75,10 @@ type ScaleReport struct {
 	// Late is how late timers fired; for the case timers only.
 	Late *Spread `json:",omitempty"`
 	// Notes are figures of the case alone.
-	Notes      []string
-	Memory     []ScaleMemory
+	Notes  []string
+	Memory []ScaleMemory
+	// Heap is for the case steps only.
+	Heap       []ScaleHeap `json:",omitempty"`
 	Violations []string
 }
 
@@ -242,10 +244,22 @@ func (r *scaleRun) steps(ctx context.Context, memory *memorySeries) error {
 	if err != nil {
 		return err
 	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	watched := make(chan error, 1)
+	go func() {
+		var err error
+		r.report.Heap, err = r.watchHeap(watching, id, 3*r.o.N)
+		watched <- err
+	}()
 	result, entries, err := r.result(ctx, h, memory)
 	if err != nil {
+		stop()
+	}
+	if err = errors.Join(err, <-watched); err != nil {
 		return err
 	}
+	r.report.Violations = append(r.report.Violations, CheckScaleHeap(r.report.Heap, len(entries))...)
 	var proofs []string
 	var at []int64
 	for _, e := range entries {
@@ -623,6 +637,13 @@ func (r *ScaleReport) String() string {
 		fmt.Fprintf(&b, "  memory of %s in MB: at the start %d, at most %d, at the end %d; by tenths", m.Name, m.Start/1_000_000, m.Most/1_000_000, m.End/1_000_000)
 		for _, bytes := range m.Tenths {
 			fmt.Fprintf(&b, " %d", bytes/1_000_000)
+		}
+		b.WriteString("\n")
+	}
+	for _, h := range r.Heap {
+		fmt.Fprintf(&b, "  heap in use of %s in MB, by tenths", h.Name)
+		for _, bytes := range h.Tenths {
+			fmt.Fprintf(&b, " %.1f", float64(bytes)/1e6)
 		}
 		b.WriteString("\n")
 	}

@@ -2,6 +2,7 @@ package jepsen
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -177,5 +178,57 @@ func TestScaleTimersRefusesDoctoredResults(t *testing.T) {
 		if c.want == "" && !slices.Equal(late, []int64{3, 7, 0}) {
 			t.Errorf("late by %v", late)
 		}
+	}
+}
+
+func TestScaleHeapRefusesGrowth(t *testing.T) {
+	flat := func(name string, from, step int64) ScaleHeap {
+		h := ScaleHeap{Name: name}
+		for i := range int64(10) {
+			h.Tenths = append(h.Tenths, from+i*step)
+		}
+		return h
+	}
+	const events = 60_000
+	for _, c := range []struct {
+		name string
+		heap ScaleHeap
+		want string
+	}{
+		{"true", flat("w1", 1_000_000, 20_000), ""},
+		{"a node that keeps a state of each operation", flat("n1", 10_000_000, 160_000), ""},
+		{"a worker that keeps each result", flat("w2", 1_700_000, 590_000), "heap of w2 grew from 2.3 MB at the second tenth to 7.0 MB"},
+		{"a node that keeps each entry", flat("n2", 10_000_000, 2_000_000), "heap of n2 grew"},
+		{"a worker that ended", ScaleHeap{Name: "w1", Tenths: []int64{1}}, "was read 1 times"},
+	} {
+		refused(t, c.name, CheckScaleHeap([]ScaleHeap{c.heap}, events), c.want)
+	}
+}
+
+// The heap in use is read without the stores' memtables and block caches, of which a profile has a sample.
+func TestHeapInProfile(t *testing.T) {
+	const profile = `heap profile: 2: 16781312 [9: 50000000] @ heap/1048576
+1: 16777216 [3: 50331648] @ 0x1 0x2
+#	0x1	github.com/cockroachdb/pebble/v2/internal/manual.New+0x1	manual.go:1
+#	0x2	github.com/cockroachdb/pebble/v2.(*DB).newMemTable+0x1	open.go:2
+
+4: 2097152 [4: 2097152] @ 0x3
+#	0x3	github.com/cockroachdb/pebble/v2/internal/manual.New+0x1	manual.go:1
+
+1: 4096 [6: 24576] @ 0x5
+#	0x5	perdure/journal.(*State).take+0x1	child.go:1
+
+# runtime.MemStats
+# HeapAlloc = 30000000
+# HeapSys = 90000000
+`
+	// The sampler takes an object of 16 MiB surely, and one of 512 KiB with a probability of 1-1/e.
+	got, err := heapIn(strings.NewReader(profile))
+	want := 30_000_000 - 16_777_216 - 2_097_152/0.6321205588
+	if err != nil || math.Abs(float64(got)-want) > 2 {
+		t.Errorf("%d, %v, want %.0f", got, err, want)
+	}
+	if _, err := heapIn(strings.NewReader(profile[:300])); err == nil {
+		t.Error("a profile that ends early is read")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"time"
 
 	"perdure/durable"
@@ -40,10 +41,12 @@ type scaleInput struct {
 func scaleDigest(words []string) string {
 	h := sha256.New()
 	for _, w := range words {
-		fmt.Fprintf(h, "%d:%s\n", len(w), w)
+		addWord(h, w)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+func addWord(digest hash.Hash, word string) { fmt.Fprintf(digest, "%d:%s\n", len(word), word) }
 
 // scaleChildResult is what the n-th child of an execution returns.
 func scaleChildResult(parent string, n int) string {
@@ -69,15 +72,15 @@ func newScaleFunctions(note notes) scaleFunctions {
 		return scaleDigest(words), nil
 	})
 	f.steps = durable.NewFunction(scaleStepsName, func(ctx durable.Context, in scaleInput) (string, error) {
-		var proofs []string
+		digest := sha256.New() // it keeps no proof, so that what grows is the worker's
 		for range in.N {
 			proof, err := note.step(ctx, stepsInput{ID: in.ID}, "step")
 			if err != nil {
 				return "", err
 			}
-			proofs = append(proofs, proof)
+			addWord(digest, proof)
 		}
-		return scaleDigest(proofs), nil
+		return hex.EncodeToString(digest.Sum(nil)), nil
 	})
 	f.child = durable.NewFunction(scaleChildName, func(_ durable.Context, in scaleInput) (string, error) {
 		return scaleChildResult(in.ID, in.N), nil

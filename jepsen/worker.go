@@ -199,7 +199,7 @@ func beWorker(how []string) error {
 	case err := <-ended:
 		return err
 	}
-	if err := b.open(); err != nil {
+	if err := errors.Join(serveHeap(bookFile), b.open()); err != nil {
 		return err
 	}
 	return <-ended

@@ -10,6 +10,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/id"
 )
 
 func (a *app) describeCommand() *cobra.Command {
@@ -93,11 +94,8 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	return w.Flush()
 }
 
-// longJournal is how many events make a journal a long one.
-const longJournal = 50_000
-
 func journalText(events uint64) string {
-	if events >= longJournal {
+	if events >= id.JournalWarnEvents {
 		return fmt.Sprintf("%d events: it is long; continue as new, or divide the work into children", events)
 	}
 	return fmt.Sprintf("%d events", events)

@@ -25,7 +25,7 @@ type Effects struct {
 	Graphs []state.Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
-	// Long are executions whose journals have reached state.LongJournal entries in this entry.
+	// Long are executions whose journals have reached Config.LongJournal entries in this entry.
 	Long []state.Ref
 	// Expired counts the tasks whose lease has ended for lack of a heartbeat.
 	Expired int

@@ -171,7 +171,7 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	t.put(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq), b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.dirty = true
-	if ex.h.Events == state.LongJournal {
+	if ex.h.Events == t.m.cfg.LongJournal {
 		t.fx.Long = append(t.fx.Long, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 	}
 	return nil

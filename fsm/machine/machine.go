@@ -14,6 +14,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
+	"perdure/id"
 )
 
 // Config configures a machine. It must be the same on every replica of a partition.
@@ -26,6 +27,9 @@ type Config struct {
 	// MaxReplies bounds the stored replies; 0 means 100,000. MaxReplyBytes bounds their size with their keys;
 	// 0 means 64 MiB.
 	MaxReplies, MaxReplyBytes uint64
+	// LongJournal is how many entries make a journal a long one, which is an effect and no state; 0 means
+	// id.JournalWarnEvents.
+	LongJournal uint64
 	// CheckInvariants checks the state after every command by the rules' own invariants. A violation stops
 	// the machine.
 	CheckInvariants bool
@@ -74,6 +78,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	}
 	if cfg.CachedExecutions == 0 {
 		cfg.CachedExecutions = 8192
+	}
+	if cfg.LongJournal == 0 {
+		cfg.LongJournal = id.JournalWarnEvents
 	}
 	if cfg.CachedBytes == 0 {
 		cfg.CachedBytes = 64 << 20

@@ -5,8 +5,6 @@ const (
 	// MaxCarriedSignals and MaxCarriedBytes bound the signals that an execution has not received.
 	MaxCarriedSignals = 10_000
 	MaxCarriedBytes   = 16 << 20
-	// LongJournal is how many entries make a journal a long one, about which operators are warned.
-	LongJournal = 50_000
 	// MaxKeptEvents and MaxKeptBytes bound the prefix of the journal that a restart keeps.
 	MaxKeptEvents = 20_000
 	MaxKeptBytes  = 16 << 20

@@ -14,6 +14,7 @@ import (
 	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
+	"perdure/id"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
 	"perdure/partition/watch"
@@ -322,7 +323,7 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 		}
 		for _, ref := range fx.Long {
 			r.metrics.Long.Inc()
-			r.log.Warn("journal is long", "event", "journal_long", "namespace", ref.Namespace, "id", ref.ID, "events", state.LongJournal)
+			r.log.Warn("journal is long", "event", "journal_long", "namespace", ref.Namespace, "id", ref.ID, "events", id.JournalWarnEvents)
 		}
 		if fx.NextExpiration > 0 {
 			l.timer.at(fx.NextExpiration)
