@@ -42,6 +42,8 @@ type activation struct {
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
 	buf  buffer
+	// takesInput decodes an input as the function's.
+	takesInput func(data []byte) error
 	// section is the critical section that the function is in; nil for none.
 	section *section
 	// cleanups is what the function has registered to be run if it does not succeed.
@@ -331,6 +333,9 @@ func (t *activation) goLiveIfReplayed() {
 // at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
 func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err error) {
 	t.mustBeText("the name", name)
+	if name == "" && named(kind) {
+		t.failTask(fmt.Errorf("durable: the name of %s is empty", t.child(t.next)))
+	}
 	n = t.next
 	if rec = t.journal.op(n); rec == nil {
 		if t.cancelling() {

@@ -7,7 +7,7 @@ import (
 )
 
 // ContinueAsNew ends this incarnation of the execution and begins the next one, under the same id and with in as its
-// input, which the function's own input type must be able to decode. The journal begins again, so a function that runs
+// input, which the function's own input type must be able to decode: an *Error of type TypeEncoding otherwise. The journal begins again, so a function that runs
 // for ever stays small. Signals that were not received are carried over. A caller that awaits the execution gets the
 // result of the last incarnation; its deadline stays. Other operations end with the incarnation: a child that still
 // runs is ended (a spread child runs on without a caller), so await what matters before.
@@ -33,6 +33,9 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	}
 	if t.cancelling() {
 		return ErrCancelled
+	}
+	if err := t.takesInput(input); err != nil {
+		return err
 	}
 	t.background.stop()
 	if err := t.flush(); err != nil {

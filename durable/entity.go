@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -162,11 +164,11 @@ const TypeUnknownOperation = "unknown_operation"
 
 // runner runs batches of an entity's operations.
 type runner interface {
-	runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error)
+	runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error)
 }
 
 // runBatch runs the operations of a batch one after the other. The error says that the value cannot be read.
-func (e *Entity[S]) runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error) {
+func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error) {
 	if e.codec != nil {
 		c = e.codec
 	}
@@ -182,7 +184,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBa
 			stale = false
 		}
 		ec := &EntityContext{Context: ctx, ID: EntityID(b.GetId()), Operation: op.GetName(), Sender: op.GetSender(), codec: c}
-		result, err := e.run(ec, c, &state, op)
+		result, err := e.run(ec, log, c, &state, op)
 		exists, value := true, out.Value
 		switch {
 		case err == nil && ec.deleted:
@@ -203,8 +205,8 @@ func (e *Entity[S]) runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBa
 	return out, nil
 }
 
-// run runs one operation. A panic is its error.
-func (e *Entity[S]) run(ctx *EntityContext, c Codec, state *S, op *perdurev1.EntityOperation) (result []byte, err error) {
+// run runs one operation. A panic is logged and is its error.
+func (e *Entity[S]) run(ctx *EntityContext, log *slog.Logger, c Codec, state *S, op *perdurev1.EntityOperation) (result []byte, err error) {
 	known, ok := e.ops[op.GetName()]
 	switch {
 	case !ok && op.GetName() == OpDelete:
@@ -215,6 +217,8 @@ func (e *Entity[S]) run(ctx *EntityContext, c Codec, state *S, op *perdurev1.Ent
 	}
 	defer func() {
 		if p := recover(); p != nil {
+			log.Error("panic in an entity's operation", "event", "operation_panic", "operation", ctx.Operation, "sender", ctx.Sender,
+				"panic", p, "stack", string(debug.Stack()))
 			err = &Error{Type: TypePanic, Message: fmt.Sprint(p)}
 		}
 	}()
@@ -226,7 +230,7 @@ func (t *activation) runEntity(e runner) {
 	for batch := t.task.GetEntity(); batch != nil; {
 		t.checkpoint()
 		t.secureLease()
-		made, err := e.runBatch(t.ctx, t.codec, batch)
+		made, err := e.runBatch(t.ctx, t.log, t.codec, batch)
 		if err != nil {
 			t.failTask(err)
 		}

@@ -1,8 +1,11 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -34,9 +37,15 @@ func TestOperationThatPanics(t *testing.T) {
 		b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: "r" + in, Name: "add", Input: []byte(in)})
 	}
 	b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: "d", Name: "drop"}, &perdurev1.EntityOperation{Request: "u", Name: "unknown"})
-	out, err := e.runBatch(t.Context(), JSON{}, b)
+	var logged bytes.Buffer
+	out, err := e.runBatch(t.Context(), slog.New(slog.NewTextHandler(&logged, nil)), JSON{}, b)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, part := range []string{"event=operation_panic operation=add", "panic=negative", "TestOperationThatPanics"} {
+		if !strings.Contains(logged.String(), part) {
+			t.Errorf("no %q in the log: %s", part, logged.String())
+		}
 	}
 	if string(out.Value) != "[1,2,4]" || !out.Exists || out.Version != 7 {
 		t.Errorf("the value is %s", out.Value)

@@ -113,6 +113,8 @@ func failureOf(err error) *perdurev1.Failure {
 		f.Type, f.Details, f.NonRetryable = e.Type, e.Details, e.NonRetryable
 		if error(e) == unmarked(err) || e.Type == TypeSuspended { //nolint:errorlint // exactly this error, not one that wraps it
 			f.Message = e.Message
+		} else if e.Type != "" { // a join of it alone has the type in front, too
+			f.Message = strings.TrimPrefix(f.Message, e.Type+": ")
 		}
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
 		f.Type = TypeCancelled

@@ -64,6 +64,7 @@ func (f *Function[In, Out]) call(ctx Context, t *activation) ([]byte, error) {
 		}
 		return nil, err
 	}
+	t.takesInput = func(data []byte) error { return decode(t.codec, "the input of the next incarnation", data, new(In)) }
 	out, err := f.fn(ctx, in)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ const (
 	// maxBackground bounds the steps of one activation that run at once.
 	maxBackground = 100
 
-	// While steps run, the worker reads the journal for what else is awaited, with pauses that grow between these.
+	// While steps run, the worker reads the journal for what else is awaited, with pauses between these: see pollRest.
 	pollMin = 50 * time.Millisecond
 	pollMax = 2 * time.Second
 )
@@ -240,7 +240,7 @@ func (t *activation) collect() error {
 // satisfied. Until then it records the steps' results, and reads the journal for what else the function waits for.
 func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	b := &t.background
-	rest := pollMin
+	since := t.w.clock.Now()
 	for len(b.open) > 0 {
 		t.frontier("the code runs a step")
 		err := t.flush()
@@ -270,7 +270,7 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 			t.release = &taskRelease{delay: next}
 			t.unwind()
 		}
-		if elsewhere && (!due || rest < next) {
+		if rest := pollRest(t.w.clock.Now().Sub(since)); elsewhere && (!due || rest < next) {
 			next, due = rest, true
 		}
 		var timer <-chan time.Time
@@ -283,11 +283,10 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 		}
 		select {
 		case <-b.woken:
-			rest = pollMin
+			since = t.w.clock.Now()
 		case <-timer:
 			if elsewhere {
 				t.refresh()
-				rest = min(2*rest, pollMax)
 			}
 		case <-stopping:
 		case <-cancelled:
@@ -297,6 +296,10 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	}
 	return nil
 }
+
+// pollRest is the pause before the journal is read again, for a wait that has taken so long: a result comes at most an eighth of
+// the wait late.
+func pollRest(waited time.Duration) time.Duration { return max(pollMin, min(waited/8, pollMax)) }
 
 // nextAttempt is how long it is until the next attempt of a step that waits for one; ok is false when none does.
 func (t *activation) nextAttempt() (d time.Duration, ok bool) {

@@ -188,6 +188,9 @@ func TestGivenBack(t *testing.T) {
 			})
 		}},
 		{"after its end", "", func(ctx Context) (string, error) { leaked = ctx; return "done", nil }},
+		{"a step without a name", "durable: the name of x:0 is empty", func(ctx Context) (string, error) {
+			return Run(ctx, "", func(context.Context) (string, error) { return "fine", nil })
+		}},
 		{"Goexit", "durable: runtime.Goexit was called", func(Context) (string, error) { goexit(); return "", nil }},
 		{"Goexit in a step", `durable: runtime.Goexit was called in step "s"`, func(ctx Context) (string, error) {
 			return Run(ctx, "s", func(context.Context) (string, error) { goexit(); return "", nil })

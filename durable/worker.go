@@ -37,7 +37,7 @@ type WorkerOptions struct {
 	// CompatibleWith are other digests whose executions this code can continue: it fits their journals.
 	CompatibleWith []string
 	// Codec is for functions without a codec of their own; default JSON. The callers of those functions must use
-	// the same codec, so prefer Function.WithCodec.
+	// the same codec, so prefer the option WithCodec of NewFunction.
 	Codec Codec
 	// HTTPClient makes the requests of HTTP; default http.DefaultClient. Its transport is where to limit what functions may call.
 	HTTPClient *http.Client
