@@ -56,29 +56,56 @@ type Started struct {
 // under the same id again answers with what exists. Errors: *api.Error with ID_CONFLICT (the id was
 // started differently), FUNCTION_UNKNOWN, BAD_ID and others; ErrOutcomeUnknown; ErrUnavailable.
 func (c *Client) Start(ctx context.Context, o StartOptions) (Started, error) {
-	r := c.NewRequest()
-	var resp *perdurev1.StartResponse
-	err := c.call(ctx, "start", o.ID, true, 0, func(ctx context.Context, n *node) (err error) {
-		resp, err = n.executions.Start(ctx, &perdurev1.StartRequest{
-			Request: r.Wire(), Namespace: c.opts.Namespace, Id: o.ID, Function: o.Function, Input: o.Input,
-			TimeoutMs: Millis(o.Timeout), Tags: o.Tags, ComponentDigest: o.Digest,
-			AllowUnknownFunction: o.AllowUnknownFunction, Reuse: o.Reuse,
-		})
-		return err
-	})
+	resp, err := c.start(ctx, o, 0)
 	if err != nil {
 		return Started{}, err
 	}
 	return Started{ID: resp.GetId(), Incarnation: resp.GetIncarnation(), Created: resp.GetCreated(), Status: resp.GetStatus()}, nil
 }
 
+func (c *Client) start(ctx context.Context, o StartOptions, wait time.Duration) (*perdurev1.StartResponse, error) {
+	r := c.NewRequest()
+	var resp *perdurev1.StartResponse
+	err := c.call(ctx, "start", o.ID, true, wait, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Start(ctx, &perdurev1.StartRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: o.ID, Function: o.Function, Input: o.Input,
+			TimeoutMs: Millis(o.Timeout), Tags: o.Tags, ComponentDigest: o.Digest,
+			AllowUnknownFunction: o.AllowUnknownFunction, Reuse: o.Reuse, WaitMs: Millis(wait),
+		})
+		return err
+	})
+	return resp, err
+}
+
+// Run starts an execution, waits until it has finished or ctx ends, and returns its result: Start and ResultOf in one call
+// to the cluster. Errors are those of Start, then those of Result. With ctx's error the execution may have been started
+// and goes on; a Run with the same options waits for the same execution.
+func (c *Client) Run(ctx context.Context, o StartOptions) ([]byte, error) {
+	resp, err := c.start(ctx, o, max(c.held(ctx, pollWait), time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	if done := resp.GetResult(); done.GetDone() {
+		return Outcome(o.ID, done.GetStatus(), done.GetOutcome())
+	}
+	return c.result(ctx, o.ID, resp.GetIncarnation())
+}
+
 // Result waits until the execution has finished or ctx ends, and returns its result. An execution that
 // failed or was cancelled is an *ExecutionError. Otherwise the error is *api.Error (EXECUTION_NOT_FOUND),
 // the context's, or ErrUnavailable when no node answered for longer than Options.Timeout.
-func (c *Client) Result(ctx context.Context, id string) ([]byte, error) {
+func (c *Client) Result(ctx context.Context, id string) ([]byte, error) { return c.result(ctx, id, 0) }
+
+// ResultOf is Result for what Start has answered. If the id was started again since, the result may be that of either
+// incarnation. It costs less than Result, since the cluster need not confirm what cannot change.
+func (c *Client) ResultOf(ctx context.Context, s Started) ([]byte, error) {
+	return c.result(ctx, s.ID, s.Incarnation)
+}
+
+func (c *Client) result(ctx context.Context, id string, incarnation uint64) ([]byte, error) {
 	for {
 		asked := c.clock.Now()
-		resp, err := c.poll(ctx, id, pollWait)
+		resp, err := c.poll(ctx, id, incarnation, pollWait)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +133,7 @@ func (c *Client) breathe(ctx context.Context, asked time.Time) {
 // PollResult asks once whether the execution has finished, holding the question open for at most wait
 // (up to a minute). done is false when it has not; result and err are as with Result.
 func (c *Client) PollResult(ctx context.Context, id string, wait time.Duration) (result []byte, done bool, err error) {
-	resp, err := c.poll(ctx, id, wait)
+	resp, err := c.poll(ctx, id, 0, wait)
 	if err != nil || !resp.GetDone() {
 		return nil, false, err
 	}
@@ -114,12 +141,12 @@ func (c *Client) PollResult(ctx context.Context, id string, wait time.Duration) 
 	return result, true, err
 }
 
-func (c *Client) poll(ctx context.Context, id string, wait time.Duration) (*perdurev1.ResultResponse, error) {
+func (c *Client) poll(ctx context.Context, id string, incarnation uint64, wait time.Duration) (*perdurev1.ResultResponse, error) {
 	var resp *perdurev1.ResultResponse
 	wait = c.held(ctx, wait)
 	err := c.call(ctx, "result", id, false, wait, func(ctx context.Context, n *node) (err error) {
 		resp, err = n.executions.Result(ctx, &perdurev1.ResultRequest{
-			Namespace: c.opts.Namespace, Id: id, WaitMs: Millis(wait)})
+			Namespace: c.opts.Namespace, Id: id, Incarnation: incarnation, WaitMs: Millis(wait)})
 		return err
 	})
 	return resp, err
@@ -362,7 +389,7 @@ func (c *Client) CancelWait(ctx context.Context, id, reason string, grace time.D
 	}
 	for {
 		asked := c.clock.Now()
-		resp, err := c.poll(ctx, id, pollWait)
+		resp, err := c.poll(ctx, id, 0, pollWait)
 		if err != nil {
 			return out, err
 		}

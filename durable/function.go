@@ -112,13 +112,9 @@ func StartReuse(r client.Reuse) StartOption {
 // and input is the same execution. Errors are those of client.Client.Start, and an *Error for an input
 // that cannot be encoded.
 func (f *Function[In, Out]) Start(ctx context.Context, c *client.Client, id string, in In, opts ...StartOption) (*Handle[Out], error) {
-	input, err := encode(f.codecFor(JSON{}), "the input", in)
+	o, err := f.startOptions(id, in, opts)
 	if err != nil {
 		return nil, err
-	}
-	o := client.StartOptions{ID: id, Function: f.name, Input: input}
-	for _, opt := range opts {
-		opt(&o)
 	}
 	started, err := c.Start(ctx, o)
 	if err != nil {
@@ -127,6 +123,27 @@ func (f *Function[In, Out]) Start(ctx context.Context, c *client.Client, id stri
 	h := f.Attach(c, id)
 	h.started = started
 	return h, nil
+}
+
+func (f *Function[In, Out]) startOptions(id string, in In, opts []StartOption) (client.StartOptions, error) {
+	input, err := encode(f.codecFor(JSON{}), "the input", in)
+	o := client.StartOptions{ID: id, Function: f.name, Input: input}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o, err
+}
+
+// Run starts the function under an id, waits until it has finished or ctx ends, and returns its result: Start and Result
+// in one call to the cluster. A Run with the same id and input waits for the same execution. Errors are those of Start,
+// then those of Handle.Result.
+func (f *Function[In, Out]) Run(ctx context.Context, c *client.Client, id string, in In, opts ...StartOption) (out Out, err error) {
+	o, err := f.startOptions(id, in, opts)
+	if err != nil {
+		return out, err
+	}
+	data, err := c.Run(ctx, o)
+	return f.Attach(c, id).decoded(data, err)
 }
 
 // Attach is a handle of an execution that exists already, or will. It does no I/O.
@@ -161,8 +178,13 @@ func (h *Handle[Out]) Signal(ctx context.Context, name string, payload any) erro
 // *client.ExecutionError and an *Error (errors.As finds either); other errors are those of
 // client.Client.Result.
 func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
-	var out Out
-	data, err := h.c.Result(ctx, h.id)
+	if h.started.ID != "" {
+		return h.decoded(h.c.ResultOf(ctx, h.started))
+	}
+	return h.decoded(h.c.Result(ctx, h.id))
+}
+
+func (h *Handle[Out]) decoded(data []byte, err error) (out Out, _ error) {
 	if err != nil {
 		var ended *client.ExecutionError
 		if errors.As(err, &ended) {

@@ -26,6 +26,8 @@ type scriptedPeer struct {
 	commandv1.UnimplementedPeersServer
 	script []error
 	got    chan *commandv1.ProposeRequest
+	// queries counts the calls of Query.
+	queries int
 }
 
 // Propose implements Peers.

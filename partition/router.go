@@ -37,6 +37,7 @@ type Router struct {
 type localReplica interface {
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
 	Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
+	Await(ctx context.Context, q *commandv1.Query, wait time.Duration) (*commandv1.QueryReply, uint64, error)
 	// Serving, or Establishing, reports whether requests go to this node's replica. NotServing says why they do
 	// not.
 	Serving() bool

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"time"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -44,6 +45,22 @@ func (s *peerService) Query(ctx context.Context, in *commandv1.PeerQuery) (*comm
 		level = group.Stale
 	}
 	reply, index, err := r.Query(ctx, level, in.Query)
+	if err != nil {
+		return nil, err
+	}
+	return &commandv1.PeerQueryReply{Reply: reply, Index: index}, nil
+}
+
+// Await implements Peers.
+func (s *peerService) Await(ctx context.Context, in *commandv1.PeerAwait) (*commandv1.PeerQueryReply, error) {
+	r, err := s.n.router.Replica(in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if in.Query == nil {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the query is missing")
+	}
+	reply, index, err := r.Await(ctx, in.Query, min(time.Duration(in.WaitMs)*time.Millisecond, maxAwait))
 	if err != nil {
 		return nil, err
 	}

@@ -10,15 +10,6 @@ import (
 	"perdure/partition/watch"
 )
 
-// Watch returns a wait for a promise to be settled: register, then read, then wait, then register again. C
-// also gets a value when no known leader can answer any more. A watch beyond the node's bounds may never get
-// one: read again after a while in any case.
-func (r *Router) Watch(namespace, id string) *watch.Watch {
-	w := r.shared.Watches.Add(watch.Settled, namespace, id)
-	r.askLeader(w, &commandv1.WatchRequest{})
-	return w
-}
-
 // askLeader asks the partition's leader for the awaited change, unless this node leads it. It does not block.
 // One answer, or its absence, is one value of the watch's channel.
 func (r *Router) askLeader(w *watch.Watch, ask *commandv1.WatchRequest) {
@@ -80,7 +71,7 @@ func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*c
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Await(ctx, in); err != nil {
+	if err := r.AwaitChange(ctx, in); err != nil {
 		return nil, err
 	}
 	return &commandv1.WatchReply{}, nil

@@ -56,7 +56,7 @@ func TestRunWatch(t *testing.T) {
 	must(t, r, signalsCmd("run", 5))
 	must(t, r, signalsCmd("other", 5))
 	seen := runVersion(t, r, "run")
-	other, end := r.WatchRun(ns, "other"), r.Watch(ns, "run")
+	other, end := r.WatchRun(ns, "other"), n.shared.Watches.Add(watch.Settled, ns, "run")
 	defer other.Stop()
 	defer end.Stop()
 	w := r.WatchRun(ns, "run")

@@ -80,17 +80,14 @@ func (e *entities) Call(ctx context.Context, in *perdurev1.CallEntityRequest) (*
 		return nil, err
 	}
 	call := id.EntityCall(in.Id, hex.EncodeToString(rid.Id))
-	var out *perdurev1.CallEntityResponse
-	err = e.s.await(ctx, ns, call, in.WaitMs, func() (bool, error) {
-		reply, _, err := e.s.router.Query(ctx, level(perdurev1.ReadLevel_READ_LEVEL_LINEARIZABLE), &commandv1.Query{
-			Namespace: ns, Id: call, Kind: &commandv1.Query_EntityAnswer{EntityAnswer: &commandv1.EntityAnswerQuery{}}})
-		if err != nil {
-			return false, err
-		}
-		out = reply.GetEntityAnswer()
-		return out.Done, nil
-	})
-	return out, err
+	in.Input = nil
+	e.s.gate.Keep(ctx)()
+	reply, _, err := e.s.await(ctx, group.Linearizable, &commandv1.Query{
+		Namespace: ns, Id: call, Kind: &commandv1.Query_EntityAnswer{EntityAnswer: &commandv1.EntityAnswerQuery{}}}, in.WaitMs)
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetEntityAnswer(), nil
 }
 
 // List implements Entities: every partition answers its part, and the parts are merged.

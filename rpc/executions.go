@@ -18,9 +18,6 @@ import (
 // writeTimeout bounds a write whose caller has set no deadline of its own.
 const writeTimeout = 30 * time.Second
 
-// maxWait bounds a long poll; clients poll again.
-const maxWait = 60 * time.Second
-
 type executions struct {
 	perdurev1.UnimplementedExecutionsServer
 	s *Server
@@ -47,16 +44,36 @@ func (s *Server) propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
-	if err := firstError(err, rerr, rootID(in.Id), startContent(in)); err != nil {
+	if err := firstError(err, rerr, rootID(in.Id), startContent(in), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
 	cmd := proto.CloneOf(in)
-	cmd.Request = nil
+	cmd.Request, cmd.WaitMs = nil, 0
 	reply, err := e.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_Start{Start: cmd}})
 	if err != nil {
 		return nil, err
 	}
-	return reply.GetStart(), nil
+	out := reply.GetStart()
+	if in.WaitMs > 0 {
+		// What the caller sent is in the log: while it waits it holds none of it.
+		in.Input, in.Tags = nil, nil
+		e.s.gate.Keep(ctx)()
+		out.Result = e.s.resultOf(ctx, ns, in.Id, out.Incarnation, in.WaitMs)
+	}
+	return out, nil
+}
+
+// resultOf waits for the result of a started execution. It returns nil if there is none yet, or if that cannot be found
+// out: the start has succeeded, so the caller asks for the result then.
+func (s *Server) resultOf(ctx context.Context, ns, objectID string, incarnation uint64, waitMS int64) *perdurev1.ResultResponse {
+	in := &perdurev1.ResultRequest{Namespace: ns, Id: objectID, Incarnation: incarnation}
+	reply, index, err := s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: objectID, Kind: &commandv1.Query_Result{Result: in}}, waitMS)
+	if err != nil || !reply.GetResult().Done {
+		return nil
+	}
+	out := reply.GetResult()
+	out.ReadIndex = index
+	return out
 }
 
 // startContent checks a start without its id.
@@ -71,75 +88,13 @@ func (e *executions) Result(ctx context.Context, in *perdurev1.ResultRequest) (*
 	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
-	var out *perdurev1.ResultResponse
-	err = e.s.await(ctx, ns, in.Id, in.WaitMs, func() (bool, error) {
-		reply, index, err := e.s.router.Query(ctx, level(in.Level), &commandv1.Query{
-			Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Result{Result: in}})
-		if err != nil {
-			return false, err
-		}
-		out = reply.GetResult()
-		out.ReadIndex = index
-		return out.Done, nil
-	})
-	return out, err
-}
-
-// await repeats a read until the object is done, the wait is over, or the caller is gone. It reads again when
-// the promise of the id was settled, and at least every few seconds.
-func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, read func() (done bool, err error)) error {
-	if waitMS == 0 {
-		_, err := read()
-		return err
+	reply, index, err := e.s.await(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Result{Result: in}}, in.WaitMs)
+	if err != nil {
+		return nil, err
 	}
-	over := time.NewTimer(min(time.Duration(waitMS)*time.Millisecond, maxWait))
-	defer over.Stop()
-	var pause time.Duration
-	for {
-		ended, err := s.awaitOnce(ctx, ns, objectID, over, read)
-		if ended || err != nil {
-			return err
-		}
-		// A wake-up without a result is rare, unless the reading replica lags behind the one that wakes.
-		calm := time.NewTimer(pause)
-		select {
-		case <-calm.C:
-		case <-over.C:
-			calm.Stop()
-			return nil
-		case <-s.stopping:
-			calm.Stop()
-			return errStopping()
-		case <-ctx.Done():
-			calm.Stop()
-			return ctx.Err()
-		}
-		pause = min(max(2*pause, time.Millisecond), 200*time.Millisecond)
-	}
-}
-
-// awaitOnce is one round: watch, read, wait. A watch is bound to the leader at its start, so each round has
-// its own.
-func (s *Server) awaitOnce(ctx context.Context, ns, objectID string, over *time.Timer, read func() (done bool, err error)) (ended bool, err error) {
-	const readAgain = 10 * time.Second
-	watch := s.router.Watch(ns, objectID)
-	defer watch.Stop()
-	if done, err := read(); done || err != nil {
-		return true, err
-	}
-	again := time.NewTimer(readAgain)
-	defer again.Stop()
-	select {
-	case <-watch.C:
-	case <-again.C:
-	case <-over.C:
-		return true, nil
-	case <-s.stopping:
-		return true, errStopping()
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
-	return false, nil
+	out := reply.GetResult()
+	out.ReadIndex = index
+	return out, nil
 }
 
 // Describe implements Executions.

@@ -8,6 +8,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 )
 
 type promises struct {
@@ -102,13 +103,12 @@ func (p *promises) Await(ctx context.Context, in *perdurev1.AwaitPromiseRequest)
 	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
-	var out *perdurev1.PromiseResponse
-	err = p.s.await(ctx, ns, in.Id, in.WaitMs, func() (bool, error) {
-		var err error
-		if out, err = p.get(ctx, ns, &perdurev1.GetPromiseRequest{Namespace: ns, Id: in.Id}); err != nil {
-			return false, err
-		}
-		return out.Promise.State != perdurev1.PromiseState_PROMISE_STATE_PENDING, nil
-	})
-	return out, err
+	reply, index, err := p.s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id,
+		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: ns, Id: in.Id}}}, in.WaitMs)
+	if err != nil {
+		return nil, err
+	}
+	out := reply.GetPromise()
+	out.ReadIndex = index
+	return out, nil
 }

@@ -78,15 +78,19 @@ type Server struct {
 	calls        inflight
 	workers      workerStreams
 
-	stopping chan struct{}
-	stopOnce sync.Once
+	// serving ends when the server begins to stop; stopping is closed then.
+	serving  context.Context
+	stop     context.CancelFunc
+	stopping <-chan struct{}
 	wg       sync.WaitGroup
 }
 
 // Listen opens the ports and serves. It returns at once; until the partitions are ready, the ports answer
 // that they are not.
 func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, stopping: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher}
+	s.serving, s.stop = context.WithCancel(context.Background())
+	s.stopping = s.serving.Done()
 	var err error
 	if s.metrics, err = newServerMetrics(cfg.Registry, dispatcher); err != nil {
 		return nil, err
@@ -186,7 +190,7 @@ const (
 // closes the remaining connections: calls that took too long, and those that it does not wait for (watchers
 // of the health service, profiles, connections that send no valid request).
 func (s *Server) Close(ctx context.Context) error {
-	s.stopOnce.Do(func() { close(s.stopping) })
+	s.stop()
 	s.grpcListener.CloseUnserved()
 	s.httpListener.CloseUnserved()
 	done := make(chan struct{})

@@ -18,7 +18,9 @@ func (x *Read) result() (*commandv1.QueryReply, *api.Error) {
 		return nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
-	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled(), CleanupId: h.CleanupID()}
+	// An earlier incarnation than the one that is asked for has no result here.
+	done := p.State.Settled() && h.Incarnation >= x.Query.GetResult().GetIncarnation()
+	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: done, CleanupId: h.CleanupID(), Incarnation: h.Incarnation}
 	if out.Done {
 		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
 	}

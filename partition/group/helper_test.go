@@ -267,6 +267,7 @@ var (
 	promiseCmd    = grouptest.PromiseCmd
 	settleCmd     = grouptest.SettleCmd
 	commitCmd     = grouptest.CommitCmd
+	terminateCmd  = grouptest.TerminateCmd
 	tickCmd       = grouptest.TickCmd
 	describeQuery = grouptest.DescribeQuery
 	journalQuery  = grouptest.JournalQuery

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
@@ -46,18 +47,35 @@ func (r *reader) Query(ctx context.Context, level Level, q *commandv1.Query) (*c
 	} else if err := r.env.MayAnswer(r.serving() != nil); err != nil {
 		return nil, 0, refusal.TryLater(r.id, err.Error())
 	}
+	a, err := r.read(q)
+	if err != nil {
+		return nil, 0, err
+	}
+	if a.refused != nil {
+		return nil, a.index, a.refused
+	}
+	return a.reply, a.index, nil
+}
+
+// answer is what this replica's state says.
+type answer struct {
+	reply *commandv1.QueryReply
+	index uint64
+	// refused is why the query has no answer, such as an id that does not exist, or nil.
+	refused *api.Error
+}
+
+// read answers from this replica's applied state.
+func (r *reader) read(q *commandv1.Query) (answer, error) {
 	reply, index, err := r.store.Query(q)
 	if err != nil {
 		if r.isStopping() {
-			return nil, 0, refusal.Stopping(r.id)
+			return answer{}, refusal.Stopping(r.id)
 		}
 		r.Halt(err)
-		return nil, 0, refusal.Halted(r.id, err)
+		return answer{}, refusal.Halted(r.id, err)
 	}
-	if refused := wire.QueryError(reply); refused != nil {
-		return nil, index, refused
-	}
-	return reply, index, nil
+	return answer{reply, index, wire.QueryError(reply)}, nil
 }
 
 // confirmer shares one confirmation of leadership among the reads that wait for it.

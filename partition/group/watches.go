@@ -19,13 +19,13 @@ func errWatchesFull(partition uint32) *api.Error {
 		With("bound", "watches").WithRetryAfterMS(watchRetry.Milliseconds())
 }
 
-// maxPeerWatch bounds one Await; a node that still waits asks again.
+// maxPeerWatch bounds one AwaitChange; a node that still waits asks again.
 const maxPeerWatch = time.Minute
 
-// Await blocks until the object of another node's watch may have changed, as the leader of its partition: for
+// AwaitChange blocks until the object of another node's watch may have changed, as the leader of its partition: for
 // in.WaitMs and maxPeerWatch at most, or until ctx ends. Errors: why this replica does not lead, OVERLOADED
 // when the node has too many watches, ctx's.
-func (r *reader) Await(ctx context.Context, in *commandv1.WatchRequest) error {
+func (r *reader) AwaitChange(ctx context.Context, in *commandv1.WatchRequest) error {
 	if r.serving() == nil {
 		return r.NotServing()
 	}

@@ -23,7 +23,7 @@ func TestWatchOfAnotherNodeIsRefused(t *testing.T) {
 		}
 	}
 	full := n.shared.Watches.Waiting()
-	err := n.router.all[0].Await(bg(t), &commandv1.WatchRequest{Namespace: ns, Id: long, WaitMs: 60_000})
+	err := n.router.all[0].AwaitChange(bg(t), &commandv1.WatchRequest{Namespace: ns, Id: long, WaitMs: 60_000})
 	if reasonOf(err) != perdurev1.Reason_REASON_OVERLOADED || !strings.Contains(err.Error(), "watches") {
 		t.Errorf("%v", err)
 	}

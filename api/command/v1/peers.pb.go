@@ -287,6 +287,67 @@ func (x *PeerQueryReply) GetIndex() uint64 {
 	return 0
 }
 
+type PeerAwait struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// For a result, a promise or the answer to an entity's call.
+	Query         *Query `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	WaitMs        int64  `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerAwait) Reset() {
+	*x = PeerAwait{}
+	mi := &file_command_v1_peers_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerAwait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerAwait) ProtoMessage() {}
+
+func (x *PeerAwait) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerAwait.ProtoReflect.Descriptor instead.
+func (*PeerAwait) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PeerAwait) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PeerAwait) GetQuery() *Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *PeerAwait) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type WatchRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -303,7 +364,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +376,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +389,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatchRequest) GetPartition() uint32 {
@@ -381,7 +442,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +454,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +467,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
 }
 
 // AttachUp goes from a worker's node to a node that leads partitions. The receiver may use granted credit
@@ -428,7 +489,7 @@ type AttachUp struct {
 
 func (x *AttachUp) Reset() {
 	*x = AttachUp{}
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +501,7 @@ func (x *AttachUp) String() string {
 func (*AttachUp) ProtoMessage() {}
 
 func (x *AttachUp) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +514,7 @@ func (x *AttachUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachUp.ProtoReflect.Descriptor instead.
 func (*AttachUp) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachUp) GetKind() isAttachUp_Kind {
@@ -543,7 +604,7 @@ type AttachWorker struct {
 
 func (x *AttachWorker) Reset() {
 	*x = AttachWorker{}
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +616,7 @@ func (x *AttachWorker) String() string {
 func (*AttachWorker) ProtoMessage() {}
 
 func (x *AttachWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +629,7 @@ func (x *AttachWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWorker.ProtoReflect.Descriptor instead.
 func (*AttachWorker) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachWorker) GetWorker() string {
@@ -650,7 +711,7 @@ type AttachDown struct {
 
 func (x *AttachDown) Reset() {
 	*x = AttachDown{}
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +723,7 @@ func (x *AttachDown) String() string {
 func (*AttachDown) ProtoMessage() {}
 
 func (x *AttachDown) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +736,7 @@ func (x *AttachDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDown.ProtoReflect.Descriptor instead.
 func (*AttachDown) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachDown) GetKind() isAttachDown_Kind {
@@ -783,7 +844,7 @@ type AttachTask struct {
 
 func (x *AttachTask) Reset() {
 	*x = AttachTask{}
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +856,7 @@ func (x *AttachTask) String() string {
 func (*AttachTask) ProtoMessage() {}
 
 func (x *AttachTask) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +869,7 @@ func (x *AttachTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachTask.ProtoReflect.Descriptor instead.
 func (*AttachTask) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachTask) GetTask() *v1.Task {
@@ -841,7 +902,7 @@ type AttachWanted struct {
 
 func (x *AttachWanted) Reset() {
 	*x = AttachWanted{}
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +914,7 @@ func (x *AttachWanted) String() string {
 func (*AttachWanted) ProtoMessage() {}
 
 func (x *AttachWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +927,7 @@ func (x *AttachWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWanted.ProtoReflect.Descriptor instead.
 func (*AttachWanted) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AttachWanted) GetWanted() bool {
@@ -886,7 +947,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +959,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +972,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StatusRequest) GetPartition() uint32 {
@@ -941,7 +1002,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1014,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1027,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1057,7 +1118,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1130,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1143,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReplicaStatus) GetPartition() uint32 {
@@ -1214,7 +1275,7 @@ type ChecksumMark struct {
 
 func (x *ChecksumMark) Reset() {
 	*x = ChecksumMark{}
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1287,7 @@ func (x *ChecksumMark) String() string {
 func (*ChecksumMark) ProtoMessage() {}
 
 func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1300,7 @@ func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumMark.ProtoReflect.Descriptor instead.
 func (*ChecksumMark) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChecksumMark) GetIndex() uint64 {
@@ -1265,7 +1326,7 @@ type ContentRequest struct {
 
 func (x *ContentRequest) Reset() {
 	*x = ContentRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1338,7 @@ func (x *ContentRequest) String() string {
 func (*ContentRequest) ProtoMessage() {}
 
 func (x *ContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1351,7 @@ func (x *ContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentRequest.ProtoReflect.Descriptor instead.
 func (*ContentRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ContentRequest) GetPartition() uint32 {
@@ -1309,7 +1370,7 @@ type ContentChunk struct {
 
 func (x *ContentChunk) Reset() {
 	*x = ContentChunk{}
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1382,7 @@ func (x *ContentChunk) String() string {
 func (*ContentChunk) ProtoMessage() {}
 
 func (x *ContentChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1395,7 @@ func (x *ContentChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChunk.ProtoReflect.Descriptor instead.
 func (*ContentChunk) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ContentChunk) GetData() []byte {
@@ -1357,7 +1418,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1430,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1443,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinRequest) GetMember() *DirectoryMember {
@@ -1422,7 +1483,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1495,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1508,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinReply) GetDirectory() *Directory {
@@ -1465,7 +1526,7 @@ type ShowDirectoryRequest struct {
 
 func (x *ShowDirectoryRequest) Reset() {
 	*x = ShowDirectoryRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1538,7 @@ func (x *ShowDirectoryRequest) String() string {
 func (*ShowDirectoryRequest) ProtoMessage() {}
 
 func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1551,7 @@ func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryRequest.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 type ShowDirectoryReply struct {
@@ -1502,7 +1563,7 @@ type ShowDirectoryReply struct {
 
 func (x *ShowDirectoryReply) Reset() {
 	*x = ShowDirectoryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1575,7 @@ func (x *ShowDirectoryReply) String() string {
 func (*ShowDirectoryReply) ProtoMessage() {}
 
 func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1588,7 @@ func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryReply.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ShowDirectoryReply) GetDirectory() *Directory {
@@ -1551,7 +1612,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1624,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1637,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1610,7 +1671,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1683,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1696,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1654,7 +1715,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1727,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1740,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1700,7 +1761,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1773,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1786,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1761,7 +1822,11 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x05query\x18\x03 \x01(\v2\x19.perdure.command.v1.QueryR\x05query\"\\\n" +
 	"\x0ePeerQueryReply\x124\n" +
 	"\x05reply\x18\x01 \x01(\v2\x1e.perdure.command.v1.QueryReplyR\x05reply\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\xbd\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"s\n" +
+	"\tPeerAwait\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12/\n" +
+	"\x05query\x18\x02 \x01(\v2\x19.perdure.command.v1.QueryR\x05query\x12\x17\n" +
+	"\await_ms\x18\x03 \x01(\x03R\x06waitMs\"\xbd\x01\n" +
 	"\fWatchRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -1874,10 +1939,11 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xde\b\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xaa\t\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
-	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
+	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12J\n" +
+	"\x05Await\x12\x1d.perdure.command.v1.PeerAwait\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
 	"\x05Watch\x12 .perdure.command.v1.WatchRequest\x1a\x1e.perdure.command.v1.WatchReply\x12J\n" +
 	"\x06Attach\x12\x1c.perdure.command.v1.AttachUp\x1a\x1e.perdure.command.v1.AttachDown(\x010\x01\x12K\n" +
 	"\x06Status\x12!.perdure.command.v1.StatusRequest\x1a\x1e.perdure.command.v1.NodeStatus\x12Q\n" +
@@ -1903,103 +1969,107 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_command_v1_peers_proto_goTypes = []any{
 	(*NoteDiskRequest)(nil),              // 0: perdure.command.v1.NoteDiskRequest
 	(*NoteDiskReply)(nil),                // 1: perdure.command.v1.NoteDiskReply
 	(*ProposeRequest)(nil),               // 2: perdure.command.v1.ProposeRequest
 	(*PeerQuery)(nil),                    // 3: perdure.command.v1.PeerQuery
 	(*PeerQueryReply)(nil),               // 4: perdure.command.v1.PeerQueryReply
-	(*WatchRequest)(nil),                 // 5: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),                   // 6: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),                     // 7: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),                 // 8: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),                   // 9: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),                   // 10: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),                 // 11: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),                // 12: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),                   // 13: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),                // 14: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),                 // 15: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),               // 16: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),                 // 17: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),                  // 18: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),                    // 19: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil),         // 20: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),           // 21: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),              // 22: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),                // 23: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),               // 24: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),                 // 25: perdure.command.v1.RebuildReply
-	(*Command)(nil),                      // 26: perdure.command.v1.Command
-	(*Query)(nil),                        // 27: perdure.command.v1.Query
-	(*QueryReply)(nil),                   // 28: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),                 // 29: perdure.v1.TaskToken
-	(*v1.Task)(nil),                      // 30: perdure.v1.Task
-	(*v1.QuarantinedReplica)(nil),        // 31: perdure.v1.QuarantinedReplica
-	(*v1.DiskStatus)(nil),                // 32: perdure.v1.DiskStatus
-	(*v1.ReplicaAudit)(nil),              // 33: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 34: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 35: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 36: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 37: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 38: perdure.v1.UpgradeRequest
-	(*Reply)(nil),                        // 39: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 40: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 41: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 42: perdure.v1.UpgradeResponse
+	(*PeerAwait)(nil),                    // 5: perdure.command.v1.PeerAwait
+	(*WatchRequest)(nil),                 // 6: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),                   // 7: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),                     // 8: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),                 // 9: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),                   // 10: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),                   // 11: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),                 // 12: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),                // 13: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),                   // 14: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),                // 15: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),                 // 16: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),               // 17: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),                 // 18: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),                  // 19: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),                    // 20: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),         // 21: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),           // 22: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),              // 23: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),                // 24: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),               // 25: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),                 // 26: perdure.command.v1.RebuildReply
+	(*Command)(nil),                      // 27: perdure.command.v1.Command
+	(*Query)(nil),                        // 28: perdure.command.v1.Query
+	(*QueryReply)(nil),                   // 29: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),                 // 30: perdure.v1.TaskToken
+	(*v1.Task)(nil),                      // 31: perdure.v1.Task
+	(*v1.QuarantinedReplica)(nil),        // 32: perdure.v1.QuarantinedReplica
+	(*v1.DiskStatus)(nil),                // 33: perdure.v1.DiskStatus
+	(*v1.ReplicaAudit)(nil),              // 34: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 35: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 36: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 37: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 38: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 39: perdure.v1.UpgradeRequest
+	(*Reply)(nil),                        // 40: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 41: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 42: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 43: perdure.v1.UpgradeResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
-	26, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	27, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	28, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
-	8,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	10, // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	29, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	11, // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	30, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	14, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	14, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	31, // 10: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	32, // 11: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
-	15, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	33, // 13: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	34, // 14: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	35, // 15: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	35, // 16: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	2,  // 17: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	3,  // 18: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	5,  // 19: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	7,  // 20: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	12, // 21: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	16, // 22: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	18, // 23: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	20, // 24: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	22, // 25: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	24, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	36, // 27: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	37, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	38, // 29: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	0,  // 30: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	39, // 31: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	4,  // 32: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	6,  // 33: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	9,  // 34: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	13, // 35: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	17, // 36: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	19, // 37: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	21, // 38: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	23, // 39: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	25, // 40: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	40, // 41: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	41, // 42: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	42, // 43: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	1,  // 44: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	31, // [31:45] is the sub-list for method output_type
-	17, // [17:31] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	27, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	28, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	29, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	28, // 3: perdure.command.v1.PeerAwait.query:type_name -> perdure.command.v1.Query
+	9,  // 4: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
+	11, // 5: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	30, // 6: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	12, // 7: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	31, // 8: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	15, // 9: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	15, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	32, // 11: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	33, // 12: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
+	16, // 13: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	34, // 14: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	35, // 15: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	36, // 16: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	36, // 17: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	2,  // 18: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	3,  // 19: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	5,  // 20: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	6,  // 21: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	8,  // 22: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	13, // 23: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	17, // 24: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	19, // 25: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	21, // 26: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	23, // 27: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	25, // 28: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	37, // 29: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	38, // 30: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	39, // 31: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	0,  // 32: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	40, // 33: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	4,  // 34: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 35: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 36: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	10, // 37: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	14, // 38: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	18, // 39: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	20, // 40: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	22, // 41: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	24, // 42: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	26, // 43: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	41, // 44: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	42, // 45: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	43, // 46: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	1,  // 47: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	33, // [33:48] is the sub-list for method output_type
+	18, // [18:33] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -2009,26 +2079,26 @@ func file_command_v1_peers_proto_init() {
 	}
 	file_command_v1_command_proto_init()
 	file_command_v1_directory_proto_init()
-	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[8].OneofWrappers = []any{
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Credit)(nil),
 		(*AttachUp_Revoke)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[9].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[10].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),
 		(*AttachDown_Cancelling)(nil),
 		(*AttachDown_Returned)(nil),
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[12].OneofWrappers = []any{}
+	file_command_v1_peers_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Peers_Propose_FullMethodName           = "/perdure.command.v1.Peers/Propose"
 	Peers_Query_FullMethodName             = "/perdure.command.v1.Peers/Query"
+	Peers_Await_FullMethodName             = "/perdure.command.v1.Peers/Await"
 	Peers_Watch_FullMethodName             = "/perdure.command.v1.Peers/Watch"
 	Peers_Attach_FullMethodName            = "/perdure.command.v1.Peers/Attach"
 	Peers_Status_FullMethodName            = "/perdure.command.v1.Peers/Status"
@@ -50,6 +51,8 @@ type PeersClient interface {
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*Reply, error)
 	// Query reads a partition's state; the read is linearizable unless stale is set.
 	Query(ctx context.Context, in *PeerQuery, opts ...grpc.CallOption) (*PeerQueryReply, error)
+	// Await reads as Query does, and answers when what it asks for has settled, or after wait_ms.
+	Await(ctx context.Context, in *PeerAwait, opts ...grpc.CallOption) (*PeerQueryReply, error)
 	// Watch answers when a promise may have been settled or a graph run may have changed. It also answers after
 	// wait_ms without a change.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error)
@@ -103,6 +106,16 @@ func (c *peersClient) Query(ctx context.Context, in *PeerQuery, opts ...grpc.Cal
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PeerQueryReply)
 	err := c.cc.Invoke(ctx, Peers_Query_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peersClient) Await(ctx context.Context, in *PeerAwait, opts ...grpc.CallOption) (*PeerQueryReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PeerQueryReply)
+	err := c.cc.Invoke(ctx, Peers_Await_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +275,8 @@ type PeersServer interface {
 	Propose(context.Context, *ProposeRequest) (*Reply, error)
 	// Query reads a partition's state; the read is linearizable unless stale is set.
 	Query(context.Context, *PeerQuery) (*PeerQueryReply, error)
+	// Await reads as Query does, and answers when what it asks for has settled, or after wait_ms.
+	Await(context.Context, *PeerAwait) (*PeerQueryReply, error)
 	// Watch answers when a promise may have been settled or a graph run may have changed. It also answers after
 	// wait_ms without a change.
 	Watch(context.Context, *WatchRequest) (*WatchReply, error)
@@ -306,6 +321,9 @@ func (UnimplementedPeersServer) Propose(context.Context, *ProposeRequest) (*Repl
 }
 func (UnimplementedPeersServer) Query(context.Context, *PeerQuery) (*PeerQueryReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Query not implemented")
+}
+func (UnimplementedPeersServer) Await(context.Context, *PeerAwait) (*PeerQueryReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Await not implemented")
 }
 func (UnimplementedPeersServer) Watch(context.Context, *WatchRequest) (*WatchReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -396,6 +414,24 @@ func _Peers_Query_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PeersServer).Query(ctx, req.(*PeerQuery))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peers_Await_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PeerAwait)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).Await(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_Await_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).Await(ctx, req.(*PeerAwait))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -605,6 +641,10 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Query",
 			Handler:    _Peers_Query_Handler,
+		},
+		{
+			MethodName: "Await",
+			Handler:    _Peers_Await_Handler,
 		},
 		{
 			MethodName: "Watch",

@@ -242,7 +242,10 @@ type StartRequest struct {
 	ComponentDigest      string            `protobuf:"bytes,8,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	AllowUnknownFunction bool              `protobuf:"varint,9,opt,name=allow_unknown_function,json=allowUnknownFunction,proto3" json:"allow_unknown_function,omitempty"`
 	// Whether an id whose execution has ended may be started again, as a new incarnation.
-	Reuse         Reuse `protobuf:"varint,10,opt,name=reuse,proto3,enum=perdure.v1.Reuse" json:"reuse,omitempty"`
+	Reuse Reuse `protobuf:"varint,10,opt,name=reuse,proto3,enum=perdure.v1.Reuse" json:"reuse,omitempty"`
+	// How long to wait for the end, at most 60,000; larger values are cut. 0: do not wait. The execution is started in
+	// any case.
+	WaitMs        int64 `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,13 +350,23 @@ func (x *StartRequest) GetReuse() Reuse {
 	return Reuse_REUSE_REJECT
 }
 
+func (x *StartRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type StartResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// False when this id had been started before with the same function and input.
-	Created       bool            `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Status        ExecutionStatus `protobuf:"varint,4,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
+	Created bool `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	// As of the start.
+	Status ExecutionStatus `protobuf:"varint,4,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
+	// The result, if the execution ended within wait_ms.
+	Result        *ResultResponse `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -416,13 +429,23 @@ func (x *StartResponse) GetStatus() ExecutionStatus {
 	return ExecutionStatus_EXECUTION_STATUS_UNSPECIFIED
 }
 
+func (x *StartResponse) GetResult() *ResultResponse {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 type ResultRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// At most 60,000; larger values are cut. 0: answer at once.
-	WaitMs        int64     `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	Level         ReadLevel `protobuf:"varint,4,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	WaitMs int64     `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	Level  ReadLevel `protobuf:"varint,4,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	// 0: the present incarnation. Otherwise what Start answered: the result is of that incarnation or a later one, and the
+	// leader need not confirm that it still leads, since a result never changes.
+	Incarnation   uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -485,6 +508,13 @@ func (x *ResultRequest) GetLevel() ReadLevel {
 	return ReadLevel_READ_LEVEL_LINEARIZABLE
 }
 
+func (x *ResultRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 type ResultResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Done      bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
@@ -492,7 +522,9 @@ type ResultResponse struct {
 	Outcome   *Outcome               `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	ReadIndex uint64                 `protobuf:"varint,4,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
 	// The execution that cleans up after this cancelled one; empty when there is none.
-	CleanupId     string `protobuf:"bytes,5,opt,name=cleanup_id,json=cleanupId,proto3" json:"cleanup_id,omitempty"`
+	CleanupId string `protobuf:"bytes,5,opt,name=cleanup_id,json=cleanupId,proto3" json:"cleanup_id,omitempty"`
+	// The incarnation whose result or status this is.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -560,6 +592,13 @@ func (x *ResultResponse) GetCleanupId() string {
 		return x.CleanupId
 	}
 	return ""
+}
+
+func (x *ResultResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 type DescribeRequest struct {
@@ -1996,7 +2035,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"perdure.v1\x1a\x16perdure/v1/types.proto\"2\n" +
 	"\tRequestID\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
-	"\x06age_ms\x18\x02 \x01(\x04R\x05ageMs\"\xb9\x03\n" +
+	"\x06age_ms\x18\x02 \x01(\x04R\x05ageMs\"\xd2\x03\n" +
 	"\fStartRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2009,20 +2048,23 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10component_digest\x18\b \x01(\tR\x0fcomponentDigest\x124\n" +
 	"\x16allow_unknown_function\x18\t \x01(\bR\x14allowUnknownFunction\x12'\n" +
 	"\x05reuse\x18\n" +
-	" \x01(\x0e2\x11.perdure.v1.ReuseR\x05reuse\x1a7\n" +
+	" \x01(\x0e2\x11.perdure.v1.ReuseR\x05reuse\x12\x17\n" +
+	"\await_ms\x18\v \x01(\x03R\x06waitMs\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
 	"\rStartResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x123\n" +
-	"\x06status\x18\x04 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\x83\x01\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x122\n" +
+	"\x06result\x18\x05 \x01(\v2\x1a.perdure.v1.ResultResponseR\x06result\"\xa5\x01\n" +
 	"\rResultRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x17\n" +
 	"\await_ms\x18\x03 \x01(\x03R\x06waitMs\x12+\n" +
-	"\x05level\x18\x04 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\xc6\x01\n" +
+	"\x05level\x18\x04 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12 \n" +
+	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\"\xe8\x01\n" +
 	"\x0eResultResponse\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x12-\n" +
@@ -2030,7 +2072,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\n" +
 	"read_index\x18\x04 \x01(\x04R\treadIndex\x12\x1d\n" +
 	"\n" +
-	"cleanup_id\x18\x05 \x01(\tR\tcleanupId\"l\n" +
+	"cleanup_id\x18\x05 \x01(\tR\tcleanupId\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"l\n" +
 	"\x0fDescribeRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12+\n" +
@@ -2233,56 +2276,57 @@ var file_perdure_v1_executions_proto_depIdxs = []int32{
 	26, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
 	0,  // 2: perdure.v1.StartRequest.reuse:type_name -> perdure.v1.Reuse
 	28, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 4: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
-	28, // 5: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 6: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
-	1,  // 7: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
-	10, // 8: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
-	28, // 9: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
-	27, // 10: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
-	29, // 11: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
-	30, // 12: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
-	12, // 13: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
-	11, // 14: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
-	28, // 15: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 16: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
-	1,  // 17: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
-	31, // 18: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
-	28, // 19: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 20: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
-	17, // 21: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
-	28, // 22: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 23: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	4,  // 24: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
-	3,  // 25: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	28, // 26: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 27: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	28, // 28: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 29: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
-	2,  // 30: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
-	4,  // 31: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	6,  // 32: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	8,  // 33: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	13, // 34: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	15, // 35: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	18, // 36: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	20, // 37: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	22, // 38: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	24, // 39: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
-	5,  // 40: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	7,  // 41: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	9,  // 42: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	14, // 43: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	16, // 44: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	19, // 45: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	21, // 46: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	23, // 47: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	25, // 48: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
-	40, // [40:49] is the sub-list for method output_type
-	31, // [31:40] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	7,  // 4: perdure.v1.StartResponse.result:type_name -> perdure.v1.ResultResponse
+	1,  // 5: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
+	28, // 6: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 7: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
+	1,  // 8: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
+	10, // 9: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
+	28, // 10: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
+	27, // 11: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
+	29, // 12: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
+	30, // 13: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
+	12, // 14: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
+	11, // 15: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
+	28, // 16: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 17: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
+	1,  // 18: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
+	31, // 19: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
+	28, // 20: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
+	1,  // 21: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
+	17, // 22: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
+	28, // 23: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 24: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
+	4,  // 25: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
+	3,  // 26: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	28, // 27: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 28: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	28, // 29: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 30: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 31: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	4,  // 32: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	6,  // 33: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	8,  // 34: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	13, // 35: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	15, // 36: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	18, // 37: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	20, // 38: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	22, // 39: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	24, // 40: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	5,  // 41: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	7,  // 42: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	9,  // 43: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	14, // 44: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	16, // 45: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	19, // 46: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	21, // 47: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	23, // 48: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	25, // 49: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }

@@ -1,6 +1,10 @@
 package engine
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // readBugs break linearizable reads: the confirmation of leadership, what it counts, which reads it is for, and
 // that everything committed is applied before.
@@ -49,6 +53,35 @@ var readBugs = []mutation.Bug{
 	{
 		File: "partition/group/read.go", Rule: "read: a confirmation is not valid across terms",
 		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: the result of any incarnation is confirmed",
+		From: `return asked != 0 && k.Result.Incarnation >= asked`, To: `return k.Result.Incarnation >= asked`, Tests: "TestAwaitIsConfirmed",
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: the result of an incarnation needs no confirmation",
+		From: `if err != nil || a.immutable(q) {`, To: `if err != nil {`, Tests: "TestAwaitOfAnIncarnation", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: what is pending at the end of the wait is confirmed",
+		From: `!last && a.refused == nil && !Settled(a.reply) && !newer`, To: `a.refused == nil && !Settled(a.reply) && !newer`, Tests: "TestAwaitIsConfirmed",
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: that there is no such id is confirmed",
+		From: `if err := r.confirm(ctx); err != nil {
+		return a, err
+	}
+	return r.read(q)`, To: `if a.refused != nil {
+		return a, nil
+	}
+	if err := r.confirm(ctx); err != nil {
+		return a, err
+	}
+	return r.read(q)`, Tests: "TestAwaitIsConfirmed",
+	},
+	{
+		File: "fsm/query/result.go", Rule: "await: an earlier incarnation's result is not that of a later one",
+		From: ` && h.Incarnation >= x.Query.GetResult().GetIncarnation()`, To: ``, Tests: "TestAwaitOfAnIncarnation", Pkg: "partition/group",
 	},
 	{
 		File: "partition/group/leader.go", Rule: "read: a leader answers when all that was committed before it is applied",

@@ -1,0 +1,161 @@
+package group
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// awaiting is an Await under way.
+type awaiting struct {
+	reply *commandv1.QueryReply
+	err   error
+	done  chan error
+}
+
+func awaitIn(t *testing.T, r *Replica, q *commandv1.Query, wait time.Duration) *awaiting {
+	t.Helper()
+	a := &awaiting{done: make(chan error, 1)}
+	ctx := bg(t)
+	go func() {
+		a.reply, _, a.err = r.Await(ctx, q, wait)
+		a.done <- a.err
+	}()
+	return a
+}
+
+// watched waits until an Await has registered its watch.
+func watched(t *testing.T, n *node) {
+	t.Helper()
+	waitFor(t, "a watch", func() bool { return n.shared.Watches.Waiting() == 1 }, func() string { return "" })
+}
+
+// resultOf asks for the result of an incarnation.
+func resultOf(id string, incarnation uint64) *commandv1.Query {
+	return &commandv1.Query{Namespace: ns, Id: id, Kind: &commandv1.Query_Result{
+		Result: &perdurev1.ResultRequest{Namespace: ns, Id: id, Incarnation: incarnation}}}
+}
+
+// TestAwaitOfAnIncarnation: the result of an incarnation is answered when it comes, and later, without a confirmation of
+// leadership: nothing changes it any more.
+func TestAwaitOfAnIncarnation(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router.Replicas()[0]
+	incarnation := must(t, n.Router(), startCmd("start", "e", "f", "1")).GetStart().Incarnation
+	h := holdRounds(t, r)
+	a := awaitIn(t, r, resultOf("e", incarnation), time.Hour)
+	watched(t, n)
+	must(t, n.Router(), terminateCmd("e"))
+	if err := answered(t, a.done); err != nil || !a.reply.GetResult().Done || a.reply.GetResult().Incarnation != incarnation {
+		t.Errorf("%v, %v", a.reply, err)
+	}
+	if err := answered(t, awaitIn(t, r, resultOf("e", incarnation), 0).done); err != nil {
+		t.Error(err)
+	}
+	if n.shared.Watches.Waiting() != 0 {
+		t.Errorf("%d watches are left", n.shared.Watches.Waiting())
+	}
+	// An incarnation that this node does not know of may be another leader's. Its result is not that of an earlier one.
+	a = awaitIn(t, r, resultOf("e", incarnation+1), 0)
+	h.next(t, a.done)
+	h.proceed <- struct{}{}
+	if err := answered(t, a.done); err != nil || Settled(a.reply) {
+		t.Errorf("%v, %v, want none yet", a.reply, err)
+	}
+	a = awaitIn(t, r, resultOf("e", incarnation+1), time.Hour)
+	h.next(t, a.done)
+	again := startCmd("start again", "e", "f", "1")
+	again.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
+	next := must(t, n.Router(), again).GetStart().Incarnation
+	h.proceed <- struct{}{}
+	watched(t, n)
+	must(t, n.Router(), terminateCmd("e"))
+	if err := answered(t, a.done); err != nil || a.reply.GetResult().Incarnation != next || next <= incarnation {
+		t.Errorf("%v, %v, want the result of %d", a.reply, err, next)
+	}
+}
+
+// TestAwaitIsConfirmed: every other answer of Await is confirmed after it began, the last one of a wait too; one whose
+// leadership ends before is refused.
+func TestAwaitIsConfirmed(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router.Replicas()[0]
+	must(t, n.Router(), startCmd("start", "e", "f", "1"))
+	must(t, n.Router(), startCmd("start 2", "ended", "f", "1"))
+	must(t, n.Router(), terminateCmd("ended"))
+	must(t, n.Router(), promiseCmd("p", 1<<40))
+	h := holdRounds(t, r)
+	for what, q := range map[string]*commandv1.Query{
+		"a result": resultOf("ended", 0), "one that there is not": resultOf("nothing", 0),
+		"a promise at the end of a wait": promiseQuery("p"), "a result at the end of a wait": resultOf("e", 0)} {
+		wait := time.Hour
+		if q.Id == "p" || q.Id == "e" {
+			wait = 0
+		}
+		a := awaitIn(t, r, q, wait)
+		h.next(t, a.done)
+		h.proceed <- struct{}{}
+		if err := answered(t, a.done); (err != nil) != (q.Id == "nothing") {
+			t.Errorf("%s: %v", what, err)
+		}
+		a = awaitIn(t, r, q, wait)
+		h.next(t, a.done)
+		l := r.lead.Swap(nil)
+		h.proceed <- struct{}{}
+		if err := answered(t, a.done); reasonOf(err) != perdurev1.Reason_REASON_NOT_LEADER {
+			t.Errorf("%s, when the leadership is over: %v", what, err)
+		}
+		r.lead.Store(l)
+	}
+	for what, end := range map[string]func(){
+		"e": func() { must(t, n.Router(), terminateCmd("e")) },
+		"p": func() { must(t, n.Router(), settleCmd("p", "1")) }} {
+		q := promiseQuery("p")
+		if what == "e" {
+			q = resultOf("e", 0)
+		}
+		a := awaitIn(t, r, q, time.Hour)
+		watched(t, n)
+		end()
+		h.next(t, a.done)
+		h.proceed <- struct{}{}
+		if err := answered(t, a.done); err != nil || !Settled(a.reply) {
+			t.Errorf("%s: %v, %v", what, a.reply, err)
+		}
+	}
+}
+
+// TestAwaitEndsWithTheLeadership: whoever waits is told at once that another node leads, that the node stops, and when his
+// own time is over.
+func TestAwaitEndsWithTheLeadership(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router.Replicas()[0]
+	must(t, n.Router(), promiseCmd("p", 1<<40))
+	a := awaitIn(t, r, promiseQuery("p"), time.Hour)
+	watched(t, n)
+	l := r.lead.Swap(nil)
+	r.watches.WakeAll()
+	if err := answered(t, a.done); err == nil {
+		t.Error("an answer came although the leadership was over")
+	}
+	r.lead.Store(l)
+	ctx, cancel := context.WithCancel(bg(t))
+	go func() {
+		_, _, err := r.Await(ctx, promiseQuery("p"), time.Hour)
+		a.done <- err
+	}()
+	watched(t, n)
+	cancel()
+	if err := answered(t, a.done); err == nil {
+		t.Error("an answer came after its caller had gone")
+	}
+	a = awaitIn(t, r, promiseQuery("p"), time.Hour)
+	watched(t, n)
+	closeNode(t, n)
+	if err := answered(t, a.done); reasonOf(err) != perdurev1.Reason_REASON_SHUTTING_DOWN && reasonOf(err) != perdurev1.Reason_REASON_NOT_LEADER {
+		t.Error(err)
+	}
+}
