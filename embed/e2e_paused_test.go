@@ -84,7 +84,7 @@ func pausedWorker() (code int, is bool) {
 				_ = writeWorld(folder, "ended a") // the test fails without it
 			}
 		}})
-		w.Register(pausedFunction("a"))
+		w.Register(pausedFunction("a"), pausedEffects("a"))
 		err = w.Run(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)

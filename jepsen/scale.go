@@ -1,15 +1,12 @@
 package jepsen
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +32,8 @@ type ScaleOptions struct {
 	// Pause is the time between two signals of a client. With one client and a pause of 10 ms, every signal finds the
 	// receiver waiting.
 	Pause time.Duration
+	// Kills is how often the worker that runs the steps, or the leader of their partition, is killed.
+	Kills int
 	// Batch is how many children the parent starts before it waits for them; default: all.
 	Batch int
 	// Lead is the time in which all timers are set before they expire; default 15 s and 1 s for each 1,000.
@@ -115,7 +114,11 @@ func Scale(ctx context.Context, c *Cluster, o ScaleOptions) (*ScaleReport, error
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	if err := c.StartWorkers(ctx, 2, 64, 30*time.Second); err != nil {
+	lease := 30 * time.Second
+	if o.Kills > 0 {
+		lease = 3 * time.Second
+	}
+	if err := c.StartWorkers(ctx, 2, 64, lease); err != nil {
 		return nil, err
 	}
 	cl, err := c.Client(time.Minute)
@@ -249,7 +252,11 @@ func (r *scaleRun) steps(ctx context.Context, memory *memorySeries) error {
 	watched := make(chan error, 1)
 	go func() {
 		var err error
-		r.report.Heap, err = r.watchHeap(watching, id, 3*r.o.N)
+		if r.o.Kills > 0 {
+			err = r.kills(watching, id, 3*r.o.N)
+		} else {
+			r.report.Heap, err = r.watchHeap(watching, id, 3*r.o.N)
+		}
 		watched <- err
 	}()
 	result, entries, err := r.result(ctx, h, memory)
@@ -259,7 +266,9 @@ func (r *scaleRun) steps(ctx context.Context, memory *memorySeries) error {
 	if err = errors.Join(err, <-watched); err != nil {
 		return err
 	}
-	r.report.Violations = append(r.report.Violations, CheckScaleHeap(r.report.Heap, len(entries))...)
+	if r.o.Kills == 0 {
+		r.report.Violations = append(r.report.Violations, CheckScaleHeap(r.report.Heap, len(entries))...)
+	}
 	var proofs []string
 	var at []int64
 	for _, e := range entries {
@@ -272,7 +281,14 @@ func (r *scaleRun) steps(ctx context.Context, memory *memorySeries) error {
 		}
 	}
 	r.pace("steps", at)
-	r.checkLatency(at)
+	if r.o.Kills > 0 {
+		r.noteGaps(at)
+	} else {
+		r.checkLatency(at)
+	}
+	if err := r.checkWarning(ctx, id, len(entries)); err != nil {
+		return err
+	}
 	notes, err := r.c.Steps(id)
 	if err != nil {
 		return err
@@ -523,38 +539,12 @@ func (c *Cluster) deadlineLag(ctx context.Context) (most time.Duration, err erro
 }
 
 // deadlineLag is the most that the earliest deadline of a partition that the node leads is overdue.
-func (n *Node) deadlineLag(ctx context.Context) (most time.Duration, err error) {
-	const metric = "perdure_partition_deadline_lag_seconds"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTPAddr+"/metrics", nil)
+func (n *Node) deadlineLag(ctx context.Context) (time.Duration, error) {
+	seconds, err := n.metric(ctx, "perdure_partition_deadline_lag_seconds")
 	if err != nil {
 		return 0, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	found := false
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), metric) {
-			continue
-		}
-		found = true
-		words := strings.Fields(lines.Text())
-		seconds, err := strconv.ParseFloat(words[len(words)-1], 64)
-		if err != nil {
-			return 0, fmt.Errorf("%q: %w", lines.Text(), err)
-		}
-		most = max(most, time.Duration(seconds*float64(time.Second)))
-	}
-	if err := lines.Err(); err != nil {
-		return 0, err
-	}
-	if !found {
-		return 0, fmt.Errorf("the node's metrics lack %s", metric)
-	}
-	return most, nil
+	return time.Duration(slices.Max(seconds) * float64(time.Second)), nil
 }
 
 // readTimers reads every promise, and the journal of every sleeper after its end.

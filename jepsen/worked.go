@@ -249,22 +249,11 @@ func (r *workedRun) kill(ctx context.Context, id, what string) error {
 		}
 		return nil
 	}
-	e, err := r.cl.Describe(ctx, id)
+	n, err := r.c.leaderOf(ctx, r.cl, id)
 	if err != nil {
 		return err
 	}
-	status, err := r.c.Status(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range status.GetPartitions() {
-		for _, n := range r.c.nodes {
-			if p.GetPartition() == e.GetPartition() && n.Name == p.GetLeader() {
-				return errors.Join(n.Kill(), n.Start())
-			}
-		}
-	}
-	return fmt.Errorf("partition %d has no leader", e.GetPartition())
+	return errors.Join(n.Kill(), n.Start())
 }
 
 // act does what lets a journal go on.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -329,6 +330,15 @@ func TestAwaitingText(t *testing.T) {
 	} {
 		if got := awaitingText(w); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// describe warns of a long journal from the event on from which the metric counts it.
+func TestDescribeLongJournal(t *testing.T) {
+	for events, long := range map[uint64]bool{0: false, id.JournalWarnEvents - 1: false, id.JournalWarnEvents: true, 1_000_000: true} {
+		if got := journalText(events); strings.Contains(got, "it is long") != long || !strings.HasPrefix(got, fmt.Sprint(events)+" events") {
+			t.Errorf("%d events: %q", events, got)
 		}
 	}
 }

@@ -273,6 +273,7 @@ func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.BoolVar(&o.AtOnce, "at-once", false, "the members of the join set end at one instant")
 	set.DurationVar(&o.Spread, "spread", 0, "with --at-once: the time over which they end, in another order than they began")
 	set.IntVar(&o.Clients, "clients", 32, "clients that send signals or set timers")
+	set.IntVar(&o.Kills, "kills", 0, "of steps: kills of the worker and the leader, in turn")
 	set.DurationVar(&o.Pause, "pause", 0, "what a client waits for between two signals")
 	set.IntVar(&o.Batch, "batch", 0, "children that are started before the parent waits for them (default: all)")
 	set.DurationVar(&o.Lead, "lead", 0, "time for setting all timers (default 15 s and 1 s for each 1,000)")
