@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/id"
@@ -167,7 +169,8 @@ type runner interface {
 	runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error)
 }
 
-// runBatch runs the operations of a batch one after the other. The error says that the value cannot be read.
+// runBatch runs the operations of a batch one after the other, as many as fit into one commit. The error says that the
+// value cannot be read.
 func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error) {
 	if e.codec != nil {
 		c = e.codec
@@ -175,6 +178,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *
 	out := &perdurev1.CommitEntity{Version: b.GetVersion(), Lane: b.GetLane(), Exists: b.GetExists(), Value: b.GetValue()}
 	var state S
 	stale := true // state is not what out.Value encodes
+	used := load{}
 	for _, op := range b.GetOperations() {
 		if stale {
 			state = *new(S)
@@ -192,18 +196,40 @@ func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *
 		case err == nil:
 			value, err = encode(c, "the value of "+b.GetId(), state)
 		}
+		if own := loadOf(ec.signals); err == nil && own.exceeds(id.MaxCommitBytes/2) {
+			err = &Error{Type: TypeTooLarge, NonRetryable: true, Message: fmt.Sprintf("%s of %s sends %d signals of %d bytes, the limits are %d and %d",
+				op.GetName(), b.GetId(), own.items, own.bytes, id.MaxCommitItems, id.MaxCommitBytes/2)}
+		}
+		done := &perdurev1.EntityResult{Request: op.GetRequest(), Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: result}}}
 		if err != nil {
-			stale = true
-			out.Results = append(out.Results, &perdurev1.EntityResult{Request: op.GetRequest(),
-				Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: failureBy(c, err)}}})
-			continue
+			exists, value, stale, ec.signals = out.Exists, out.Value, true, nil
+			done.Outcome.Result = &perdurev1.Outcome_Failure{Failure: failureBy(c, err)}
+		}
+		used = used.plus(loadOf(ec.signals)).plus(load{bytes: proto.Size(done)})
+		if len(out.Results) > 0 && used.exceeds(id.MaxCommitBytes-id.MaxPayloadBytes) {
+			break // it runs again, in the next batch
 		}
 		out.Exists, out.Value = exists, value
 		out.Signals = append(out.Signals, ec.signals...)
-		out.Results = append(out.Results, &perdurev1.EntityResult{Request: op.GetRequest(), Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: result}}})
+		out.Results = append(out.Results, done)
 	}
 	return out, nil
 }
+
+// load is what operations add to their commit, without the value.
+type load struct{ items, bytes int }
+
+func loadOf(signals []*perdurev1.EntitySignal) (l load) {
+	for _, s := range signals {
+		l.items++
+		l.bytes += proto.Size(s)
+	}
+	return l
+}
+
+func (l load) plus(o load) load { return load{l.items + o.items, l.bytes + o.bytes} }
+
+func (l load) exceeds(bytes int) bool { return l.items > id.MaxCommitItems || l.bytes > bytes }
 
 // run runs one operation. A panic is logged and is its error.
 func (e *Entity[S]) run(ctx *EntityContext, log *slog.Logger, c Codec, state *S, op *perdurev1.EntityOperation) (result []byte, err error) {

@@ -3,12 +3,16 @@ package durable
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 )
 
 // An operation that panics or fails leaves the value as it found it and sends nothing; the operations before and behind it
@@ -65,5 +69,69 @@ func TestOperationThatPanics(t *testing.T) {
 		if want != got && (want != "!unknown_operation" || out.Results[i].Outcome.GetFailure().GetType() != TypeUnknownOperation) {
 			t.Errorf("result %d is %s, must be %s", i, got, want)
 		}
+	}
+}
+
+// A commit has as many results as fit: what is left of the batch runs again, on the value that the commit leaves. An
+// operation that alone sends too much fails, and leaves the value and the batch as they were.
+func TestBatchFitsIntoCommit(t *testing.T) {
+	e := NewEntity("fat",
+		Op("answer", func(_ *EntityContext, n *int, size int) (string, error) {
+			*n++
+			return strings.Repeat("x", size), nil
+		}),
+		Op("send", func(ctx *EntityContext, n *int, many int) (int, error) {
+			*n++
+			for range many {
+				if err := ctx.Signal("fat@other", "answer", 0); err != nil {
+					return 0, err
+				}
+			}
+			return *n, nil
+		}),
+		Op("load", func(ctx *EntityContext, n *int, size int) (int, error) {
+			*n++
+			for range 3 {
+				if err := ctx.Signal("fat@other", "answer", strings.Repeat("x", size)); err != nil {
+					return 0, err
+				}
+			}
+			return *n, nil
+		}))
+	const most = id.MaxPayloadBytes - 2
+	for _, c := range []struct {
+		name, op    string
+		inputs      []int
+		want, fails int
+	}{
+		{"small", "answer", []int{1, 2, 3}, 3, 0},
+		{"large results", "answer", []int{most, most, most, most, most}, 2, 0},
+		{"large signals", "load", []int{most / 2, most / 2, most / 2}, 1, 0},
+		{"many signals", "send", []int{9_000, 1_000, 1}, 2, 0},
+		{"too many signals", "send", []int{1, id.MaxCommitItems + 1, 1}, 3, 1},
+		{"too large signals", "load", []int{1, most, 1}, 3, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &perdurev1.EntityBatch{Id: "fat@a", Exists: true, Value: []byte("0")}
+			for i, n := range c.inputs {
+				b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: fmt.Sprint(i), Name: c.op, Input: []byte(fmt.Sprint(n))})
+			}
+			out, err := e.runBatch(t.Context(), slog.New(slog.DiscardHandler), JSON{}, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := 0
+			for _, r := range out.Results {
+				if f := r.Outcome.GetFailure(); f.GetType() == TypeTooLarge {
+					failed++
+				}
+			}
+			if len(out.Results) != c.want || failed != c.fails || string(out.Value) != fmt.Sprint(c.want-c.fails) {
+				t.Errorf("%d results, %d failed, the value is %s; must be %d and %d", len(out.Results), failed, out.Value, c.want, c.fails)
+			}
+			if size := proto.Size(out); size > id.MaxCommitBytes+1<<20 || len(out.Signals) > id.MaxCommitItems {
+				t.Errorf("a commit of %d bytes and %d signals", size, len(out.Signals))
+			}
+		})
 	}
 }

@@ -7,6 +7,9 @@ const (
 	MaxIDBytes = 1 << 10
 	// MaxPayloadBytes bounds one opaque value: an input, a result, an error, a signal.
 	MaxPayloadBytes = 4 << 20
+	// MaxCommitBytes bounds all payloads of one commit, MaxCommitItems its events, and what it sends.
+	MaxCommitBytes = 16 << 20
+	MaxCommitItems = 10_000
 	// MaxTags bounds the tags of one object.
 	MaxTags = 64
 	// JournalWarnEvents is the length from which a journal is a long one, about which operators are warned: by a metric, a

@@ -144,6 +144,9 @@ func (w *session) commitEntity(ctx context.Context, c *perdurev1.CommitEntity) (
 
 // entityCommitForm checks the sizes and names in a commit of an entity.
 func entityCommitForm(c *perdurev1.CommitEntity) error {
+	if n := max(len(c.Results), len(c.Signals)); n > id.MaxCommitItems {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit of %d results and signals exceeds %d", n, id.MaxCommitItems).With("id", c.Task.GetId())
+	}
 	total := len(c.Value)
 	if err := payload("the value of "+short(c.Task.GetId()), c.Value); err != nil {
 		return err
@@ -160,10 +163,7 @@ func entityCommitForm(c *perdurev1.CommitEntity) error {
 			return err
 		}
 	}
-	if total > maxCommitBytes {
-		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit payloads of %d bytes exceed %d", total, maxCommitBytes).With("id", c.Task.GetId())
-	}
-	return nil
+	return commitBytes(c.Task.GetId(), total)
 }
 
 func entitySignal(s *perdurev1.EntitySignal) error {

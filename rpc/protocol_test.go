@@ -3,11 +3,13 @@ package rpc_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 )
 
 // The code of api/PROTOCOL.md, so that it compiles; TestProtocolPage sends its messages to a node.
@@ -105,6 +107,10 @@ func TestProtocolEntities(t *testing.T) {
 	if batch.Function != "@text" || batch.Token.Id != "text@a:@" || len(batch.Entity.GetOperations()) != 1 {
 		t.Fatalf("the task of the entity is %v", batch)
 	}
+	tooManySignals := commitAppends(rid(), batch.Token, batch.Entity)
+	tooManySignals.Signals = slices.Repeat([]*perdurev1.EntitySignal{{Id: batch.Entity.Id, Operation: "append"}}, id.MaxCommitItems+1)
+	callRefused(t, "too many signals", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_CommitEntity{
+		CommitEntity: tooManySignals}})), tooLarge)
 	m := receive(t, "answer to a commit", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_CommitEntity{
 		CommitEntity: commitAppends(rid(), batch.Token, batch.Entity)}}))
 	if m.GetCommitEntity() == nil || m.GetCommitEntity().Next != nil {

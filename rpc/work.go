@@ -14,15 +14,14 @@ import (
 
 // Bounds of a worker's stream.
 const (
-	maxFunctions   = 1024
-	maxCompatible  = 64
-	maxCapacity    = 100_000
-	minLeaseMS     = 1_000
-	maxLeaseMS     = 600_000
-	maxCalls       = 4096     // calls of one stream in progress
-	maxCommitBytes = 16 << 20 // of all events of one commit
-	maxReplyBytes  = 8 << 20  // of the answer to one
-	helloTimeout   = 10 * time.Second
+	maxFunctions  = 1024
+	maxCompatible = 64
+	maxCapacity   = 100_000
+	minLeaseMS    = 1_000
+	maxLeaseMS    = 600_000
+	maxCalls      = 4096    // calls of one stream in progress
+	maxReplyBytes = 8 << 20 // of the answer to a commit
+	helloTimeout  = 10 * time.Second
 	// helloPartitionsTimeout bounds the wait for partitions before the Welcome.
 	helloPartitionsTimeout = 3 * time.Second
 	// heldFraction: a Hello waits 1/heldFraction of the lease for the partitions of its held tasks.

@@ -108,12 +108,13 @@ func (w *session) refused(t *perdurev1.TaskToken, err error) {
 
 // commitForm checks the sizes and names in a commit.
 func commitForm(c *perdurev1.Commit) error {
+	if n := max(len(c.Events), len(c.Sends), len(c.Children)); n > id.MaxCommitItems {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit of %d events exceeds %d", n, id.MaxCommitItems).With("id", c.Task.GetId())
+	}
 	total := 0
 	counted := func(n int) error {
-		if total += n; total > maxCommitBytes {
-			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit payloads of %d bytes exceed %d", total, maxCommitBytes).With("id", c.Task.GetId())
-		}
-		return nil
+		total += n
+		return commitBytes(c.Task.GetId(), total)
 	}
 	sized := func(what, promise string, b []byte) error {
 		return firstError(payload(what+" of "+short(promise), b), counted(len(b)))
@@ -274,4 +275,12 @@ func (w *session) readJournal(ctx context.Context, r *perdurev1.ReadJournal) (*p
 	}
 	page := reply.GetJournal()
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Journal{Journal: &perdurev1.JournalPage{Entries: page.Entries, NextSeq: page.NextSeq}}}, nil
+}
+
+// commitBytes checks the size of all payloads of a commit.
+func commitBytes(task string, total int) error {
+	if total > id.MaxCommitBytes {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit payloads of %d bytes exceed %d", total, id.MaxCommitBytes).With("id", task)
+	}
+	return nil
 }

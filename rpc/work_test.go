@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/embed"
+	"perdure/id"
 )
 
 // TestHello sends every introduction that a node does not take.
@@ -131,6 +133,9 @@ func TestCommitRefused(t *testing.T) {
 			{Kind: &perdurev1.Event_InvokeRetrying{InvokeRetrying: &perdurev1.InvokeRetrying{PromiseId: "e:0", FailedAttempt: 1,
 				Error: &perdurev1.Failure{Type: "t", Message: long(maxPayload)}}}}}}, tooLarge},
 		{"large results together", &perdurev1.Commit{Events: large()}, tooLarge},
+		{"too many events", &perdurev1.Commit{Events: slices.Repeat([]*perdurev1.Event{scheduled("e:0", sendTo, "s")}, id.MaxCommitItems+1)}, tooLarge},
+		{"too many sends", &perdurev1.Commit{Events: stepEvents("e:0", "s", nil), Sends: slices.Repeat([]*perdurev1.Send{{PromiseId: "e:0"}}, id.MaxCommitItems+1)}, tooLarge},
+		{"too many options", &perdurev1.Commit{Events: stepEvents("e:0", "s", nil), Children: slices.Repeat([]*perdurev1.ChildOptions{{PromiseId: "e:0"}}, id.MaxCommitItems+1)}, tooLarge},
 		{"a large signal", &perdurev1.Commit{Events: []*perdurev1.Event{scheduled("e:0", sendTo, "s")}, Sends: []*perdurev1.Send{{PromiseId: "e:0",
 			What: &perdurev1.Send_Signal{Signal: &perdurev1.SignalSend{Id: "x", Name: "s", Payload: big(maxPayload + 1)}}}}}, tooLarge},
 		{"a signal to nowhere", &perdurev1.Commit{Events: []*perdurev1.Event{scheduled("e:0", sendTo, "s")}, Sends: []*perdurev1.Send{{PromiseId: "e:0",

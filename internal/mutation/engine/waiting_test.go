@@ -61,7 +61,19 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/entity.go", Rule: "entity: an operation that fails leaves the value as it found it",
-		From: "		if err != nil {\n\t\t\tstale = true\n", To: "		if err != nil {\n\t\t\tstale = len(value) < 0\n", Tests: "TestOperationThatPanics",
+		From: "exists, value, stale, ec.signals = out.Exists, out.Value, true, nil", To: "ec.signals = nil", Tests: "TestOperationThatPanics",
+	},
+	{
+		File: "durable/entity.go", Rule: "entity: a commit has as many results as fit",
+		From: "if len(out.Results) > 0 && used.exceeds(", To: "if len(out.Results) > 64 && used.exceeds(", Tests: "TestBatchFitsIntoCommit",
+	},
+	{
+		File: "durable/entity.go", Rule: "entity: an operation that sends too much fails alone",
+		From: "err == nil && own.exceeds(", To: "err != nil && own.exceeds(", Tests: "TestBatchFitsIntoCommit",
+	},
+	{
+		File: "rpc/work_calls.go", Rule: "edge: the events of a commit are bounded",
+		From: "n > id.MaxCommitItems {", To: "n > id.MaxCommitItems && n < 0 {", Tests: "TestCommitRefused",
 	},
 	{
 		File: "durable/entity.go", Rule: "entity: an operation that panics fails",
@@ -69,6 +81,6 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/entity.go", Rule: "entity: the signals of an operation that fails are not sent",
-		From: "		if err != nil {\n\t\t\tstale = true\n", To: "		out.Signals = append(out.Signals, ec.signals[:min(len(ec.signals), max(0, len(out.Results)))]...)\n\t\tif err != nil {\n\t\t\tstale = true\n", Tests: "TestOperationThatPanics",
+		From: "exists, value, stale, ec.signals = out.Exists, out.Value, true, nil", To: "exists, value, stale = out.Exists, out.Value, true", Tests: "TestOperationThatPanics",
 	},
 }
