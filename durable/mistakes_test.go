@@ -7,11 +7,16 @@ import (
 	"time"
 )
 
-// A function that continues as new with an input that it cannot read fails in the incarnation that made the mistake.
+// A function that continues as new with an input that it cannot read is told so in the incarnation that made the mistake,
+// also when it goes on and is replayed.
 func TestContinueWithForeignInput(t *testing.T) {
 	f := newFake(t)
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ int) (int, error) {
-		return 0, ContinueAsNew(ctx, "one more")
+		refused := ContinueAsNew(ctx, "one more")
+		if err := Sleep(ctx, time.Minute); err != nil {
+			return 0, err
+		}
+		return 0, refused
 	}))
 	f.start("x", "f", `1`)
 	f.wait("the end of x", func() bool { return f.execs["x"].j.Status().Terminal() })

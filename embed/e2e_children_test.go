@@ -3,6 +3,9 @@ package embed_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,71 +68,131 @@ func TestCancelReachesChildren(t *testing.T) {
 	}
 }
 
-// An id that is taken is refused by its name; a delayed child begins later; a detached start outlives its sender, and the
-// same one again is the same execution.
-func TestChildrenPlaces(t *testing.T) {
+// twice is a child of the tests below.
+var twice = durable.NewFunction("twice", func(_ durable.Context, n int) (int, error) { return 2 * n, nil })
+
+// A child has the id that its parent gives it. An id that is taken is an *Error that names it, and the parent decides.
+func TestChildID(t *testing.T) {
 	w := newWorld(t)
-	work := durable.NewFunction("work", func(_ durable.Context, n int) (int, error) { return 2 * n, nil })
-	type seen struct {
-		Taken, Again, Other string
-		Delayed             int
-		Waited              time.Duration
+	parent := durable.NewFunction("parent", func(ctx durable.Context, _ int) (string, error) {
+		if _, err := durable.Call(ctx, twice, 21, durable.ChildID("report")); err != nil {
+			return "", err
+		}
+		_, err := durable.Call(ctx, twice, 22, durable.ChildID("report"))
+		var taken *durable.Error
+		if errors.As(err, &taken) && taken.Type == durable.TypeConflict {
+			return taken.Message, nil
+		}
+		return "started again", err
+	})
+	w.work(durable.WorkerOptions{}, parent, twice)
+	if got := result(t, begin(w, parent, "p", 0)); got != `the child's id "report" is taken` {
+		t.Error(got)
 	}
-	parent := durable.NewFunction("parent", func(ctx durable.Context, _ int) (out seen, err error) {
-		first, err := durable.StartDetached(ctx, work, "report", 1)
-		if err != nil {
-			return out, err
-		}
-		if _, err := first.Get(ctx); err != nil {
-			return out, err
-		}
-		said := func(f *durable.Future[struct{}], err error) (string, error) {
-			if err != nil {
-				return "", err
-			}
-			var failure *durable.Error
-			if _, err := f.Get(ctx); errors.As(err, &failure) {
-				return failure.Error(), nil
-			} else if err != nil {
-				return "", err
-			}
-			return "started", nil
-		}
-		if out.Again, err = said(durable.StartDetached(ctx, work, "report", 1)); err != nil {
-			return out, err
-		}
-		if out.Other, err = said(durable.StartDetached(ctx, work, "report", 2)); err != nil {
-			return out, err
-		}
-		var failure *durable.Error
-		if _, err := durable.Call(ctx, work, 1, durable.ChildID("report")); errors.As(err, &failure) && failure.Type == durable.TypeConflict {
-			out.Taken = failure.Message
-		}
+	if got, err := w.Result(soon(t), "report"); err != nil || string(got) != "42" {
+		t.Errorf("the child's result is %s, %v", got, err)
+	}
+}
+
+// A delayed child begins later.
+func TestStartDelay(t *testing.T) {
+	w := newWorld(t)
+	const delay = 300 * time.Millisecond
+	parent := durable.NewFunction("parent", func(ctx durable.Context, _ int) (time.Duration, error) {
 		before, err := durable.Now(ctx)
 		if err != nil {
-			return out, err
+			return 0, err
 		}
-		if out.Delayed, err = durable.Call(ctx, work, 21, durable.StartDelay(300*time.Millisecond)); err != nil {
-			return out, err
+		if _, err := durable.Call(ctx, twice, 21, durable.StartDelay(delay)); err != nil {
+			return 0, err
 		}
 		after, err := durable.Now(ctx)
-		out.Waited = after.Sub(before)
-		return out, err
+		return after.Sub(before), err
 	})
-	w.work(durable.WorkerOptions{}, parent, work)
-	out, err := begin(w, parent, "p", 0).Result(soon(t))
-	if err != nil {
-		t.Fatal(err)
+	w.work(durable.WorkerOptions{}, parent, twice)
+	if waited := result(t, begin(w, parent, "p", 0)); waited < delay {
+		t.Errorf("the child began after %s", waited)
 	}
-	if out.Taken != `the child's id "report" is taken` || out.Again != "started" ||
-		out.Other != `conflict: execution "report" was started before with another input` {
-		t.Errorf("refused with %+v", out)
+}
+
+// A detached start has no parent and outlives its sender. The same start again is the same execution; another one under its
+// id is a conflict.
+func TestStartDetached(t *testing.T) {
+	w := newWorld(t)
+	starter := durable.NewFunction("starter", func(ctx durable.Context, inputs []int) (answers []string, err error) {
+		for _, n := range inputs {
+			f, err := durable.StartDetached(ctx, twice, "report", n)
+			if err != nil {
+				return nil, err
+			}
+			answer := "started"
+			if _, err := f.Get(ctx); err != nil {
+				answer = err.Error()
+			}
+			answers = append(answers, answer)
+		}
+		return answers, nil
+	})
+	sender := w.work(durable.WorkerOptions{}, starter)
+	answers := result(t, begin(w, starter, "s", []int{1, 1, 2}, durable.AllowUnknownFunction()))
+	if want := []string{"started", "started", `conflict: execution "report" was started before with another input`}; !slices.Equal(answers, want) {
+		t.Errorf("answered %q", answers)
 	}
-	if out.Delayed != 42 || out.Waited < 300*time.Millisecond {
-		t.Errorf("a delayed child gives %d after %s", out.Delayed, out.Waited)
-	}
+	sender.stop()
+	w.work(durable.WorkerOptions{}, twice)
 	if got, err := w.Result(soon(t), "report"); err != nil || string(got) != "2" {
-		t.Errorf("the report is %s, %v", got, err)
+		t.Errorf("the result is %s, %v", got, err)
+	}
+	if d := w.describe("report"); d.GetParentId() != "" {
+		t.Errorf("its parent is %q", d.GetParentId())
+	}
+}
+
+// What becomes of the children of a parent that completes: their close policies say.
+func TestClosePolicies(t *testing.T) {
+	w := newWorld(t)
+	var cleaned atomic.Int32
+	child := durable.NewFunction("child", func(ctx durable.Context, _ string) (string, error) {
+		durable.Cleanup(ctx, func(ctx durable.Context) error {
+			_, err := durable.Run(ctx, "clean up", func(context.Context) (int32, error) { return cleaned.Add(1), nil })
+			return err
+		})
+		return durable.WaitSignal[string](ctx, "end")
+	})
+	policies := map[string]durable.ClosePolicy{
+		"follow": durable.CloseFollow, "abandon": durable.CloseAbandon, "cancel": durable.CloseCancel, "terminate": durable.CloseTerminate}
+	parent := durable.NewFunction("parent", func(ctx durable.Context, _ string) (string, error) {
+		for _, id := range slices.Sorted(maps.Keys(policies)) {
+			if _, err := durable.Go(ctx, child, "", durable.ChildID(id), durable.OnClose(policies[id])); err != nil {
+				return "", err
+			}
+		}
+		return durable.WaitSignal[string](ctx, "end")
+	})
+	w.work(durable.WorkerOptions{}, parent, child)
+	h := begin(w, parent, "p", "")
+	for id := range policies {
+		w.waitsFor(id, "end")
+	}
+	w.signal("p", "end", `"done"`)
+	result(t, h)
+	for _, id := range []string{"follow", "abandon"} { // they run on
+		w.signal(id, "end", `"done"`)
+		if _, err := w.Result(soon(t), id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	for _, id := range []string{"cancel", "terminate"} { // they end, and say why
+		w.ending(id)
+		if e := w.describe(id); !strings.Contains(e.GetCancelReason(), `its parent "p"`) {
+			t.Errorf("%s: the reason is %q", id, e.GetCancelReason())
+		}
+	}
+	if _, err := w.Result(soon(t), w.describe("cancel").GetCleanup().GetId()); err != nil || cleaned.Load() != 1 {
+		t.Errorf("%d clean-ups ran, %v", cleaned.Load(), err)
+	}
+	if id := w.describe("terminate").GetCleanup().GetId(); id != "" {
+		t.Errorf("the terminated child has the clean-up %q", id)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -205,5 +207,67 @@ func TestFailedIDIsUsedAgain(t *testing.T) {
 	}
 	if n := runs.Load(); n != 2 {
 		t.Errorf("it ran %d times", n)
+	}
+}
+
+// A signal to an id that no execution has, or whose execution has ended, is an error that the sender can tell apart.
+func TestSignalToAMissingExecution(t *testing.T) {
+	w := newWorld(t)
+	done := durable.NewFunction("done", func(durable.Context, int) (int, error) { return 0, nil })
+	sender := durable.NewFunction("sender", func(ctx durable.Context, to string) (string, error) {
+		delivery, err := durable.GoSignal(ctx, to, "arrived", "hello")
+		if err != nil {
+			return "", err
+		}
+		_, err = delivery.Get(ctx)
+		switch {
+		case errors.Is(err, durable.ErrTargetNotFound):
+			return "nobody has this id", nil
+		case errors.Is(err, durable.ErrTargetFinished):
+			return "it has ended", nil
+		}
+		return "delivered", err
+	})
+	w.work(durable.WorkerOptions{}, sender, done, guest)
+	begin(w, guest, "ann", "ann")
+	result(t, begin(w, done, "bob", 0))
+	for to, want := range map[string]string{"ann": "delivered", "bob": "it has ended", "cleo": "nobody has this id"} {
+		if got := result(t, begin(w, sender, "to-"+to, to)); got != want {
+			t.Errorf("the signal to %s: %s", to, got)
+		}
+	}
+}
+
+// A request is a step: it is tried again when the service is busy, with the same Idempotency-Key each time.
+func TestHTTPStep(t *testing.T) {
+	w := newWorld(t)
+	keys := make(chan string, 10)
+	var asked atomic.Int32
+	service := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+		if asked.Add(1) == 1 {
+			http.Error(answer, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(answer, "booked")
+	}))
+	defer service.Close()
+	book := durable.NewFunction("book", func(ctx durable.Context, trip string) (string, error) {
+		answer, err := durable.HTTP(ctx, durable.HTTPRequest{URL: service.URL + "/trips", Body: []byte(trip)}, durable.WithTotalTimeout(time.Minute))
+		return string(answer.Body), err
+	})
+	w.work(durable.WorkerOptions{}, book)
+	if got := result(t, begin(w, book, "trip-7", "rome")); got != "booked" {
+		t.Error(got)
+	}
+	for range 2 {
+		if key := receive(t, "the request", keys); key != "trip-7:0" {
+			t.Errorf("a request has the key %q", key)
+		}
+	}
+	for e, err := range w.Journal(soon(t), "trip-7") {
+		if s := e.GetEvent().GetInvokeScheduled(); err != nil || s != nil && s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_HTTP {
+			t.Errorf("recorded as %v, %v", s, err)
+		}
 	}
 }

@@ -65,54 +65,90 @@ func TestVersionsSideBySide(t *testing.T) {
 	b.stop()
 }
 
+// isStuck waits until an execution is stuck, and checks that the listing says what did not fit.
+func (w *world) isStuck(id, difference string) {
+	w.t.Helper()
+	until(w.t, id+" to be stuck", func() error {
+		if e := w.describe(id); e.GetWakeSource() != "stuck: code" {
+			return fmt.Errorf("it waits for %q", e.GetWakeSource())
+		}
+		return nil
+	})
+	if got := w.list(client.ListOptions{Problem: true}); len(got) != 1 || got[0].GetId() != id || !strings.Contains(got[0].GetProblem(), difference) {
+		w.t.Errorf("listed with problems: %v", got)
+	}
+}
+
 // TestStuckCode deploys code that claims to continue the executions of the old code, and cannot. They are stuck and listed,
-// are not tried again, and continue when workers of the old code attach again, or by hand.
+// are not tried again, and continue when workers of the old code attach again.
 func TestStuckCode(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"digests", "no digests", "by hand"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			v1, v2 := ship("v1"), ship("v2")
-			digest, compatible := map[bool]string{true: "", false: "v1"}[how == "no digests"], []string(nil)
-			a := w.work(durable.WorkerOptions{Name: "a", Digest: digest}, v1)
-			h := begin(w, v1, "x", 1)
-			w.waitsFor("x", "go")
-			a.stop()
-			if digest != "" {
-				digest, compatible = "v2", []string{"v1"}
-			}
-			b := w.work(durable.WorkerOptions{Name: "b", Digest: digest, CompatibleWith: compatible}, v2)
-			w.signal("x", "go", `"go"`)
-			b.saw(durable.EventProblem, "x", 1)
-			until(t, "the execution to be stuck", func() error {
-				if e := w.describe("x"); e.GetWakeSource() != "stuck: code" {
-					return fmt.Errorf("it waits for %q", e.GetWakeSource())
-				}
-				return nil
-			})
-			if got := w.list(client.ListOptions{Problem: true}); len(got) != 1 || !strings.Contains(got[0].GetProblem(), "pack of v1") {
-				t.Errorf("listed with problems: %v", got)
-			}
-			if n := b.count(durable.EventProblem, "x"); n != 1 {
-				t.Errorf("it was tried %d times", n)
-			}
-			if how == "by hand" {
-				if r, err := w.Restart(soon(t), "x", client.RestartOptions{FromFailure: true}); err != nil || r.Incarnation != r.Former {
-					t.Fatalf("retried: %+v, %v", r, err)
-				}
-				b.saw(durable.EventProblem, "x", 2)
-			}
-			if digest != "" {
-				digest = "v1"
-			}
-			b.stop()
-			c := w.work(durable.WorkerOptions{Name: "c", Digest: digest}, v1)
-			if got := result(t, h); got != "v1 v1" {
-				t.Errorf("it ended as %q", got)
-			}
-			c.noProblems()
-			c.stop()
-		})
+	w := newWorld(t)
+	v1, v2 := ship("v1"), ship("v2")
+	old := w.work(durable.WorkerOptions{Digest: "v1"}, v1)
+	h := begin(w, v1, "x", 1)
+	w.waitsFor("x", "go")
+	old.stop()
+
+	wrong := w.work(durable.WorkerOptions{Digest: "v2", CompatibleWith: []string{"v1"}}, v2)
+	w.signal("x", "go", `"go"`)
+	w.isStuck("x", `"pack of v1" in the journal, the code asks for step "pack of v2"`)
+	if n := wrong.count(durable.EventProblem, "x"); n != 1 {
+		t.Errorf("it was tried %d times", n)
 	}
+	wrong.stop()
+
+	old = w.work(durable.WorkerOptions{Digest: "v1"}, v1)
+	if got := result(t, h); got != "v1 v1" {
+		t.Errorf("it ended as %q", got)
+	}
+	old.noProblems()
+}
+
+// TestStuckWithoutDigests is the same where workers have no digests: a worker that attaches later is other code.
+func TestStuckWithoutDigests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1, v2 := ship("v1"), ship("v2")
+	old := w.work(durable.WorkerOptions{}, v1)
+	h := begin(w, v1, "x", 1)
+	w.waitsFor("x", "go")
+	old.stop()
+	wrong := w.work(durable.WorkerOptions{}, v2)
+	w.signal("x", "go", `"go"`)
+	w.isStuck("x", "pack of v1")
+	wrong.stop()
+	w.work(durable.WorkerOptions{}, v1)
+	if got := result(t, h); got != "v1 v1" {
+		t.Errorf("it ended as %q", got)
+	}
+}
+
+// TestStuckIsRetriedByHand gives a stuck execution to the same code again, where it is stuck again, and pins it to another
+// digest, whose code fits: it keeps its journal.
+func TestStuckIsRetriedByHand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1, v2 := ship("v1"), ship("v2")
+	old := w.work(durable.WorkerOptions{Digest: "v1"}, v1)
+	h := begin(w, v1, "x", 1)
+	w.waitsFor("x", "go")
+	old.stop()
+	wrong := w.work(durable.WorkerOptions{Digest: "v2", CompatibleWith: []string{"v1"}}, v2)
+	w.signal("x", "go", `"go"`)
+	w.isStuck("x", "pack of v1")
+	if r, err := w.Restart(soon(t), "x", client.RestartOptions{FromFailure: true}); err != nil || r.Incarnation != r.Former {
+		t.Fatalf("retried: %+v, %v", r, err)
+	}
+	wrong.saw(durable.EventProblem, "x", 2)
+	w.isStuck("x", "pack of v1")
+
+	mended := w.work(durable.WorkerOptions{Digest: "v3"}, v1)
+	if r, err := w.Restart(soon(t), "x", client.RestartOptions{FromFailure: true, Digest: "v3"}); err != nil || r.Kept == 0 {
+		t.Fatalf("pinned to v3: %+v, %v", r, err)
+	}
+	if got := result(t, h); got != "v1 v1" {
+		t.Errorf("it ended as %q", got)
+	}
+	mended.noProblems()
 }

@@ -67,11 +67,7 @@ func TestPromiseForTheOutside(t *testing.T) {
 		w.reaches(fmt.Sprint("watch-", i), perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED)
 	}
 	first.stop()
-	p, err := w.SettlePromise(soon(t), token, perdurev1.PromiseState_PROMISE_STATE_RESOLVED,
-		&perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(`"ann"`)}})
-	if err != nil || p.GetState() != perdurev1.PromiseState_PROMISE_STATE_RESOLVED {
-		t.Fatal(p, err)
-	}
+	w.resolve(token, `"ann"`)
 	w.work(durable.WorkerOptions{}, approve, watch)
 	if got := result(t, h); got != "a desk approved by ann" {
 		t.Error(got)
@@ -83,7 +79,7 @@ func TestPromiseForTheOutside(t *testing.T) {
 	}
 }
 
-// A promise that stays pending times out; one that is rejected is the function's *Error.
+// A promise that stays pending times out.
 func TestPromiseTimesOut(t *testing.T) {
 	w := newWorld(t)
 	fn := durable.NewFunction("impatient", func(ctx durable.Context, _ string) (string, error) {
@@ -102,61 +98,84 @@ func TestPromiseTimesOut(t *testing.T) {
 	}
 }
 
-// Select, background steps, timers and join sets on a node.
+// Select waits for the first of a step, a child, a timer, a signal, a promise and an operation of an entity, whichever that is,
+// and cancels the others.
 func TestWaitingForTheFirst(t *testing.T) {
 	w := newWorld(t)
-	double := durable.NewFunction("double", func(_ durable.Context, n int) (int, error) { return 2 * n, nil })
-	fn := durable.NewFunction("first", func(ctx durable.Context, _ string) (out []int, err error) {
-		never, err := durable.After(ctx, time.Hour)
-		if err != nil {
-			return nil, err
+	// Of the step, the child, the timer and the operation, the one that is to win answers at once, and the others do not.
+	answerIf := func(ctx context.Context, wins bool, name string) (string, error) {
+		if wins {
+			return name, nil
 		}
-		slow, err := durable.GoStep(ctx, "slow", func(ctx context.Context) (int, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		})
-		if err != nil {
-			return nil, err
-		}
-		child, err := durable.Go(ctx, double, 21, durable.Spread())
-		if err != nil {
-			return nil, err
-		}
-		number := func(n int, err error) error { out = append(out, n); return err }
-		err = durable.Select(ctx, durable.On(slow, number), durable.On(child, number),
-			durable.On(never, func(struct{}, error) error { return errors.New("an hour has passed") }))
-		if err != nil {
-			return nil, err
-		}
-		set, err := durable.NewJoinSet[int](ctx)
-		if err != nil {
-			return nil, err
-		}
-		for n := range 10 {
-			f, err := durable.Go(ctx, double, n)
-			if err != nil {
-				return nil, err
-			}
-			if err := set.Submit(ctx, f); err != nil {
-				return nil, err
-			}
-		}
-		sum := 0
-		for set.Len() > 0 {
-			f, err := set.Next(ctx)
-			if err != nil {
-				return nil, err
-			}
-			n, err := f.Get(ctx)
-			if err != nil {
-				return nil, err
-			}
-			sum += n
-		}
-		return append(out, sum), nil
-	})
-	w.work(durable.WorkerOptions{}, fn, double)
-	if got := result(t, begin(w, fn, "x", "")); !slices.Equal(got, []int{42, 90}) {
-		t.Error(got)
+		<-ctx.Done()
+		return "", ctx.Err()
 	}
+	desk := durable.NewEntity("desk", durable.Op("ask", func(ctx *durable.EntityContext, _ *int, winner string) (string, error) {
+		return answerIf(ctx, winner == "entity", "entity")
+	}))
+	helper := durable.NewFunction("helper", func(ctx durable.Context, winner string) (string, error) {
+		if winner == "child" {
+			return "child", nil
+		}
+		return durable.WaitSignal[string](ctx, "never")
+	})
+	first := durable.NewFunction("first", func(ctx durable.Context, winner string) (answer string, err error) {
+		step, err := durable.GoStep(ctx, "step", func(ctx context.Context) (string, error) { return answerIf(ctx, winner == "step", "step") })
+		if err != nil {
+			return "", err
+		}
+		child, err := durable.Go(ctx, helper, winner)
+		if err != nil {
+			return "", err
+		}
+		wait := time.Hour
+		if winner == "timer" {
+			wait = time.Millisecond
+		}
+		timer, err := durable.After(ctx, wait)
+		if err != nil {
+			return "", err
+		}
+		signal, err := durable.NextSignal[string](ctx, "word")
+		if err != nil {
+			return "", err
+		}
+		promise, err := durable.NewPromise[string](ctx)
+		if err != nil {
+			return "", err
+		}
+		operation, err := durable.GoCallEntity[string](ctx, desk.ID(winner), "ask", winner)
+		if err != nil {
+			return "", err
+		}
+		take := func(text string, err error) error { answer = text; return err }
+		err = durable.Select(ctx,
+			durable.On(step, take), durable.On(child, take), durable.On(signal, take), durable.On(promise.Future, take), durable.On(operation, take),
+			durable.On(timer, func(struct{}, error) error { answer = "timer"; return nil }),
+			durable.CancelLosers())
+		return answer, err
+	})
+	w.work(durable.WorkerOptions{StopGrace: time.Millisecond}, first, helper, desk)
+	for _, winner := range []string{"step", "child", "timer", "entity", "signal", "promise"} {
+		h := begin(w, first, winner, winner)
+		switch winner {
+		case "signal":
+			w.signal(winner, "word", `"signal"`)
+		case "promise":
+			w.resolve(winner+":4", `"promise"`) // the fifth operation of the function
+		}
+		if got := result(t, h); got != winner {
+			t.Errorf("%s answered before %s", got, winner)
+		}
+	}
+}
+
+// resolve settles a promise with a value, once it is there.
+func (w *world) resolve(id, value string) {
+	w.t.Helper()
+	until(w.t, "promise "+id, func() error {
+		_, err := w.SettlePromise(soon(w.t), id, perdurev1.PromiseState_PROMISE_STATE_RESOLVED,
+			&perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}})
+		return err
+	})
 }

@@ -62,9 +62,10 @@ func journalLine(t *testing.T, id, function, step string) string {
 	return string(line) + "\n"
 }
 
-// A worker's program is checked against a file of journals, each of which is fitted or not.
+// A worker's program is checked against a file of journals. Its function charge runs the step "pay" and nothing else: it
+// fits the journal of order-42, differs from that of order-43, and the worker does not have the function of order-44.
 func TestReplayCheck(t *testing.T) {
-	self, err := os.Executable()
+	self, err := os.Executable() // workerToCheck
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +92,22 @@ order-44 (ship) cannot be checked: the worker does not serve function "ship"
 	stdout, _, code = sh.run("replay-check", "--worker", self, "--file", all, "--json")
 	if code != exitFailed || !strings.Contains(stdout, `{"id":"order-43","function":"charge","fits":false,"events":4,"operations":0,"at":"order-43:0","event":1,`) {
 		t.Errorf("exit code %d\n%s", code, stdout)
+	}
+}
+
+// What cannot be checked is said: a program that is no worker, one that does not exist, and command lines that make no sense.
+func TestReplayCheckRefuses(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := filepath.Join(t.TempDir(), "good")
+	if err := os.WriteFile(good, []byte(journalLine(t, "order-42", "charge", "pay")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh := &shell{addr: "127.0.0.1:1"}
+	if _, stderr, code := sh.run("replay-check", "--worker", "./worker --port 1", "--file", good); code != exitFailed || !strings.Contains(stderr, "goes to a --worker-arg of its own") {
+		t.Errorf("a program with arguments: exit code %d\n%s", code, stderr)
 	}
 	if _, stderr, code := sh.run("replay-check", "--worker", self, "--worker-arg", "silent", "--file", good); code != exitFailed || !strings.Contains(stderr, "ended after 0 of 1 journal") {
 		t.Errorf("a program without a worker: exit code %d\n%s", code, stderr)
