@@ -118,8 +118,8 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 	return nil
 }
 
-// beganNow refuses a second new incarnation within one entry, which would have the same number.
+// beganNow refuses a second new incarnation of an execution, or of its child, within one entry: it would have the same number.
 func beganNow(ex *execution) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "execution %q began in this very entry", ex.h.ID).
+	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "execution %q or its child began in this very entry", ex.h.ID).
 		With("namespace", ex.ns).With("id", ex.h.ID)
 }

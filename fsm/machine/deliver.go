@@ -33,6 +33,9 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, ch.Last)
 		}
+		if t.waitsForEntry(msg) {
+			break
+		}
 		if err := t.receive(msg); err != nil {
 			return nil, ruleError(msg.Namespace, err)
 		}
@@ -40,6 +43,17 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	}
 	t.put(key, ch.Encode())
 	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked)}}}, nil
+}
+
+// waitsForEntry reports whether a message can be applied only in a later entry: it starts a child again that has begun in
+// this one, and two incarnations cannot have the same number. The sender repeats the message and those after it.
+func (t *txn) waitsForEntry(msg *commandv1.Message) bool {
+	w := msg.GetStartChild()
+	if w == nil || !w.Again {
+		return false
+	}
+	old, ok := t.execution(msg.Namespace, msg.ToId)
+	return ok && old.h.Incarnation == t.index && old.h.ParentPromise == w.PromiseId && old.h.ParentIncarnation != msg.FromIncarnation
 }
 
 // receive applies one message. It answers or drops a message that can no longer take effect and never refuses

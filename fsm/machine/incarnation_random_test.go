@@ -32,14 +32,18 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 		"step s -> x", "step s !bad:no", "child g in", "child g in spread", "child f in; child g in", "sleep 3000", "time 4; random ab",
 		"wait a timeout=2000", "return x", "return x", "fail bad:no", "continue", "continue", "child f in; await 0",
 		"cleanup 5000; nothing", "cancelled why",
+		"child g in id=own0", "child g in id=own1; child f in id=own2", "child g in id=own3; await 0",
 	}
 	begun, kept, stuck := 0, 0, 0
-	accepted := func(cmd *commandv1.Command) bool {
-		e := wire.ReplyError(w.one(cmd))
+	var delivered []*commandv1.Command
+	fine := func(cmd *commandv1.Command, reply *commandv1.Reply) bool {
+		e := wire.ReplyError(reply)
 		if e == nil {
 			return true
 		}
 		switch e.Reason {
+		case perdurev1.Reason_REASON_TRY_LATER: // of several commands in an entry
+			return false
 		case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ID_CONFLICT,
 			perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_BAD_REQUEST:
 			return false
@@ -47,22 +51,27 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 		t.Fatalf("%v: %v", cmd, e)
 		return false
 	}
+	accepted := func(cmd *commandv1.Command) bool { return fine(cmd, w.one(cmd)) }
+	restart := func(id string) *commandv1.Command {
+		cmd := restartCmd(w.request(), id, perdurev1.RestartFrom(rng.Intn(3)), 0)
+		if cmd.GetRestart().From == fromEvent {
+			cmd.GetRestart().Event = uint64(1 + rng.Intn(12))
+		}
+		cmd.GetRestart().NewChildren = rng.Intn(2) == 0
+		return cmd
+	}
 	for range 150 {
 		id := roots[rng.Intn(len(roots))]
-		switch rng.Intn(17) {
+		switch rng.Intn(20) {
 		case 0, 1:
 			accepted(reuseCmd(w.request(), id, "f", fmt.Sprint(rng.Intn(2)), perdurev1.Reuse(rng.Intn(3))))
 		case 2:
-			cmd := restartCmd(w.request(), id, perdurev1.RestartFrom(rng.Intn(3)), 0)
-			if cmd.GetRestart().From == fromEvent {
-				cmd.GetRestart().Event = uint64(1 + rng.Intn(12))
-			}
-			cmd.GetRestart().NewChildren = rng.Intn(2) == 0
+			cmd := restart(id)
 			if reply := w.one(cmd); wire.ReplyError(reply) == nil {
 				begun++
 				kept += int(reply.GetRestart().KeptEvents)
-			} else if !accepted(cmd) {
-				continue
+			} else {
+				fine(cmd, reply)
 			}
 		case 3:
 			accepted(signalCmd(w.request(), id, "a", "payload"))
@@ -92,6 +101,45 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 			if accepted(cmd) {
 				stuck++
 			}
+		case 13: // a commit and what follows it in one entry
+			at := w.at(id)
+			var commands []*commandv1.Command
+			for _, v := range held {
+				if w.at(v.token.Id) == at && len(commands) < 2 && rng.Intn(2) == 0 {
+					commands = append(commands, w.commitCmd(v, texts[rng.Intn(len(texts))]))
+				}
+			}
+			commands = append(commands, signalCmd(w.request(), id, "a", "payload"), restart(id), restart(id))
+			for i, reply := range w.apply(at, &commandv1.Entry{Commands: commands}).Replies {
+				fine(commands[i], reply)
+			}
+			for _, v := range held {
+				if h, ok, err := state.ReadHeader(at.state, ns, v.token.Id); err != nil {
+					t.Fatal(err)
+				} else if ok && h.Incarnation == v.token.Incarnation {
+					w.read(v)
+				}
+			}
+		case 14, 15: // some messages of one channel, which are not trimmed and so come again
+			src := rng.Intn(len(w.parts))
+			if dst := rng.Intn(len(w.parts)); dst != src {
+				if cmd := w.deliverCmd(src, dst, 1+rng.Intn(8)); len(cmd.GetDeliver().Messages) > 0 {
+					delivered = append(delivered, cmd)
+					fine(cmd, w.apply(w.parts[dst], &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0])
+				}
+			}
+		case 16: // former messages come again, some in the entry of a restart
+			for _, cmd := range delivered {
+				to := state.PartitionOf(ns, cmd.GetDeliver().Messages[0].ToId, uint32(len(w.parts)))
+				commands := []*commandv1.Command{cmd}
+				if w.at(id) == w.parts[to] {
+					commands = append(commands, restart(id))
+				}
+				for i, reply := range w.apply(w.parts[to], &commandv1.Entry{Commands: commands}).Replies {
+					fine(commands[i], reply)
+				}
+			}
+			delivered = nil
 		default: // a worker commits, perhaps one of a former incarnation
 			if len(held) == 0 {
 				continue
@@ -103,9 +151,13 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 			}
 		}
 	}
-	// Every id can be served again.
+	// Every id can be served again, once the clean-ups after the former incarnations have ended by their bounds.
 	for _, id := range roots {
 		accepted(terminateCmd(id, "over"))
+	}
+	w.now += 60_000
+	w.tick()
+	for _, id := range roots {
 		w.do(reuseCmd(w.request(), id, "last", "", perdurev1.Reuse_REUSE_ALWAYS))
 	}
 	w.tick()

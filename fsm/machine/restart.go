@@ -306,6 +306,9 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			if h, ok := t.headerOf(old.ns, string(promise)); ok && t.cleanupOpen(old.ns, &h) {
 				return nil, 0, refuseRestart(old, "its child %q would start again and is being cleaned up after: %q has not ended", promise, h.CleanupID())
 			}
+			if t.childBeganNow(old.ns, promise, p) {
+				return nil, 0, beganNow(old)
+			}
 			call.result = nil
 			if again++; again > state.MaxNewChildren {
 				return nil, 0, refuseRestart(old, "more than %d children would start again", state.MaxNewChildren)
@@ -317,6 +320,20 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 		out = append(out, call)
 	}
 	return out, kept, nil
+}
+
+// childBeganNow reports whether a child in this partition has begun in this entry, so that it cannot begin again in it. p is
+// the promise by which the parent has it.
+func (t *txn) childBeganNow(ns string, promise id.PromiseID, p recovery.Promise) bool {
+	childID := string(promise)
+	if elsewhere, ok := state.ChildOf(p); ok {
+		childID = elsewhere.ID
+	}
+	if state.PartitionOf(ns, childID, t.m.cfg.Partitions) != t.m.cfg.Partition {
+		return false
+	}
+	h, ok := t.headerOf(ns, childID)
+	return ok && h.Incarnation == t.index
 }
 
 // settledEvent is the entry that records a settled promise as the result of an open operation.

@@ -75,6 +75,21 @@ var incarnationBugs = []mutation.Bug{
 		Tests: "TestRetryFailed",
 	},
 	{
+		File: "fsm/machine/restart.go", Rule: "restart: a child does not begin twice within one entry",
+		From: "return ok && h.Incarnation == t.index\n", To: "return ok && h.Incarnation > t.index\n",
+		Tests: "TestRestartNewChildrenInOneEntry",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "restart: a child elsewhere does not begin twice within one entry",
+		From: "if t.waitsForEntry(msg) {", To: "if t.waitsForEntry(msg) && msg.Seq == 0 {",
+		Tests: "TestRestartNewChildrenInOneEntry",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "restart: a former child's late result is dropped",
+		From: "p.Incarnation != msg.ToIncarnation ||", To: "p.Incarnation < msg.ToIncarnation ||",
+		Tests: "TestRestartNewChildrenLateResults",
+	},
+	{
 		File: "fsm/machine/chain.go", Rule: "restart: operations that are kept bring their results",
 		From: "!ex.h.Belongs(incarnation) {", To: "incarnation != ex.h.Incarnation {",
 		Tests: "TestRestartFromEvent",
