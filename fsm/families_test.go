@@ -164,6 +164,11 @@ func (s *pairedStore) everyFamily() (parent string) {
 	if len(res.Effects.Assigned) != 1 {
 		s.t.Fatalf("%d tasks were assigned", len(res.Effects.Assigned))
 	}
+	// A step that runs reports its progress.
+	beat := s.accepted(1000, &commandv1.Grant{Worker: "w", Namespace: ns, Functions: []string{"f"}, Credit: 1, LeaseMs: 60_000}, start(idOf(0, "long"), "f"))
+	token := beat.Effects.Assigned[0].Token
+	s.accepted(1000, nil, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{Heartbeat: &commandv1.Heartbeat{Worker: "w",
+		Tasks: []*perdurev1.TaskToken{token}, Steps: []*perdurev1.StepHeartbeat{{PromiseId: token.Id + ":0", Name: "copy", Details: []byte("half")}}}}})
 	// The code of a worker does not fit the journal of an execution.
 	misfit := s.accepted(1000, &commandv1.Grant{Worker: "w", Namespace: ns, Functions: []string{"h"}, Credit: 1, LeaseMs: 5000},
 		&commandv1.Command{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"h"}}}},

@@ -10,6 +10,8 @@ const (
 	// MaxCommitBytes bounds all payloads of one commit, MaxCommitItems its events, and what it sends.
 	MaxCommitBytes = 16 << 20
 	MaxCommitItems = 10_000
+	// MaxHeartbeatBytes bounds the details that a step reports by a heartbeat.
+	MaxHeartbeatBytes = 4 << 10
 	// MaxTags bounds the tags of one object.
 	MaxTags = 64
 	// JournalWarnEvents is the length from which a journal is a long one, about which operators are warned: by a metric, a

@@ -183,7 +183,7 @@ func commitForm(c *perdurev1.Commit) error {
 	return duration("wait", c.WaitTimeoutMs)
 }
 
-// heartbeat extends the leases of the named tasks in all partitions concurrently. Tasks whose partition has not answered
+// heartbeat extends the leases of the named tasks, with what their steps report, in all partitions concurrently. Tasks whose partition has not answered
 // within a quarter of the lease are unknown in the reply; the request continues until the lease would expire.
 func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
 	if len(h.Tasks) > maxBeatTasks {
@@ -199,6 +199,10 @@ func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdure
 	if size > maxBeatBytes {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat with %d bytes of ids exceeds %d", size, maxBeatBytes)
 	}
+	if err := stepHeartbeats(h.Steps, h.Tasks...); err != nil {
+		return nil, err
+	}
+	steps := w.stepsByPartition(h.Steps)
 	type answer struct {
 		partition uint32
 		reply     *commandv1.HeartbeatReply
@@ -218,7 +222,7 @@ func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdure
 			ctx, cancel := context.WithTimeout(w.ctx, w.lease)
 			defer cancel()
 			reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
-				Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
+				Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens, Steps: steps[p]}}})
 			if err != nil {
 				reply = nil
 			}
@@ -251,7 +255,7 @@ func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdure
 }
 
 func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1.WorkResponse, error) {
-	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
+	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs), stepHeartbeats(r.Steps, r.Task)); err != nil {
 		return nil, err
 	}
 	r.Credit, r.Code = 0, w.code

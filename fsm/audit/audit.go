@@ -76,6 +76,8 @@ const (
 	// RuleEntity: an entity has the task, the deadline and the promises of clients' calls that it needs. The rules of
 	// its lists and its lock are those of package entity.
 	RuleEntity = "entity"
+	// RuleHeartbeat: heartbeats are of open executions whose headers say so, and of steps that have no result.
+	RuleHeartbeat = "step_heartbeat"
 	// RuleSection: a critical section belongs to an open execution, its promise says whether it is entered, and it has
 	// locked the entities of this partition.
 	RuleSection = "critical_section"
@@ -235,6 +237,7 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.Graph:      (*auditor).storedGraph,
 	keys.Node:       (*auditor).node,
 	keys.Latch:      (*auditor).latch,
+	keys.Heartbeat:  (*auditor).heartbeats,
 	keys.Entity:     (*auditor).entityHead,
 	keys.EntityItem: (*auditor).entityItem,
 	keys.Holder:     (*auditor).holder,

@@ -185,6 +185,9 @@ func (a *auditor) grace(ns string, h state.Header) {
 	if h.ChildrenAt != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineChildren, h.ChildrenAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its children are reached at %d, which is not in the index", h.ChildrenAt)
 	}
+	if h.HeartbeatAt != 0 && (h.Status.Terminal() || h.Kind == state.KindGraph) {
+		a.found(ns, h.ID, RuleHeartbeat, "it is %s, and its header has a heartbeat at %d", h.Status, h.HeartbeatAt)
+	}
 	if h.Terminated && h.Status != journal.StatusCancelled {
 		a.found(ns, h.ID, RuleHeader, "it was terminated, and is %s", h.Status)
 	}
@@ -239,6 +242,7 @@ func (a *auditor) openExecution(ns string, h state.Header, replay *journal.Repla
 			a.operation(ns, h, r)
 		}
 	}
+	a.openSteps(ns, h, s)
 	a.strangers(ns, h, replay)
 	if h.Kind == state.KindGraph {
 		return

@@ -85,6 +85,7 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if c.next != nil {
 		return continuedReply(c.next), nil
 	}
+	t.trimHeartbeats(ex)
 	ex.h.LastCommit, ex.h.LastState = cmd.GetRequest().GetId(), c.state
 	ex.h.Problem, ex.h.Releases = "", 0
 	ex.dirty = true

@@ -268,6 +268,7 @@ func (t *txn) close(ex *execution) {
 	}
 	ex.h.ClosedMS = t.now
 	t.leaveSection(ex)
+	t.dropHeartbeats(ex)
 	t.reachChildren(ex)
 	defer t.startCleanup(ex)
 	if ex.h.IsCleanup() {

@@ -44,6 +44,7 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 	t.level = max(t.level, state.LevelFunctions)
 	first := t.firstEntry(old)
 	t.leaveSection(old)
+	t.dropHeartbeats(old)
 	t.retire(old)
 	own, target := t.store(ns), t.pinnedTarget(s.function, s.digest)
 	if h.Status.Terminal() {

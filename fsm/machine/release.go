@@ -37,6 +37,7 @@ func applyRelease(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 		}
 		t.effects(ns, fx)
 	}
+	t.reported(ex, req.Steps)
 	ex.h.Problem = strings.ToValidUTF8(req.Problem[:min(len(req.Problem), maxProblemBytes)], "")
 	ex.h.Releases++
 	ex.dirty = true

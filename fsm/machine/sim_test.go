@@ -357,6 +357,9 @@ func (s *simulation) actHeartbeat() {
 		return
 	}
 	cmd := heartbeatCmd(k.v.worker, k.v.token)
+	for n := k.v.nextChild - min(k.v.nextChild, 2); n <= k.v.nextChild+1; n++ {
+		cmd.GetHeartbeat().Steps = append(cmd.GetHeartbeat().Steps, stepBeat(k.v, n, "s", "progress").GetHeartbeat().Steps...)
+	}
 	s.send(int(s.at(k.v.token.Id).cfg.Partition), cmd, func(r *commandv1.Reply) {
 		if len(r.GetHeartbeat().Lost) > 0 && !k.queued {
 			s.work = slices.DeleteFunc(s.work, func(o *simWork) bool { return o == k })

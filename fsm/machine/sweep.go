@@ -202,6 +202,7 @@ func (t *txn) erase(ns, objectID string) {
 	h := ex.h
 	if !h.Status.Terminal() {
 		t.leaveSection(ex)
+		t.dropHeartbeats(ex)
 	}
 	t.detach(ex)
 	class := keys.Open

@@ -26,7 +26,7 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
 		JournalEvents: h.Events, ParentId: h.Parent, Tags: wire.EncodeTags(h.Tags), ComponentDigest: h.Digest,
 		LastProblem: h.Problem, Partition: x.Partition, FormerIncarnation: h.Former, FormerIncarnations: h.Generation,
-		CancelReason: h.CancelReason,
+		CancelReason: h.CancelReason, Steps: x.steps(h),
 	}
 	if cleanup := h.CleanupID(); cleanup != "" {
 		out.Cleanup = x.cleanup(cleanup)

@@ -54,6 +54,6 @@ func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error
 		Token: wire.Token(x.Query.Namespace, task), Function: h.Function, Status: wire.EncodeStatus(h.Status),
 		Entries: x.entries(h, 0, pageEntries, PageBytes), NextSeq: h.Events,
 		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: wire.EncodeTags(h.Tags),
-		CleanupMs: h.CleanupMS, CleanupOf: of,
+		CleanupMs: h.CleanupMS, CleanupOf: of, Steps: x.steps(h),
 	}}}, nil
 }

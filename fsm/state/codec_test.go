@@ -48,6 +48,18 @@ var drawRow = rapid.Custom(func(t *rapid.T) *NodeRow {
 	return &r
 })
 
+var drawHeartbeats = rapid.Custom(func(t *rapid.T) []StepHeartbeat {
+	out := make([]StepHeartbeat, rapid.IntRange(1, 4).Draw(t, "steps"))
+	for i := range out {
+		out[i] = drawn[StepHeartbeat](t)
+		out[i].Child = uint32(i) * rapid.Uint32Range(1, 1000).Draw(t, "child")
+		if i > 0 {
+			out[i].Child = max(out[i].Child, out[i-1].Child+1)
+		}
+	}
+	return out
+})
+
 // checkCodec: a value is read back as it was, and bytes that are read are those that the value read from them has. So
 // every other sequence of bytes is refused.
 func checkCodec[T any](t *testing.T, draw *rapid.Generator[T], encode func(T) []byte, decode func([]byte) (T, error)) {
@@ -81,6 +93,9 @@ func TestEncodings(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		checkCodec(t, drawRow, (*NodeRow).Encode, func(b []byte) (*NodeRow, error) { r, err := DecodeRow(b); return &r, err })
 	})
+	t.Run("heartbeats", func(t *testing.T) {
+		checkCodec(t, drawHeartbeats, EncodeHeartbeats, DecodeHeartbeats)
+	})
 	t.Run("channel", func(t *testing.T) {
 		checkCodec(t, rapid.Make[Channel](), Channel.Encode, DecodeChannel)
 	})
@@ -104,6 +119,7 @@ func TestGoldenBytes(t *testing.T) {
 		"header of a function": {function.Encode(), header},
 		"header of a graph":    {graph.Encode(), header + "0101020308"},
 		"node":                 {row.Encode(), "0106017301ffffff01e8070204060403050166016f"},
+		"heartbeats":           {EncodeHeartbeats([]StepHeartbeat{{Child: 1, Name: "s", Attempt: 2, AtMS: 3, Details: []byte("d")}}), "01010173020601" + "64"},
 		"channel":              {Channel{Epoch: 300, Last: 7}.Encode(), "ac0207"},
 		"open listing":         {ListingOpen("f"), "66"},
 		"closed listing":       {ListingClosed("f", 5), "01660a"},

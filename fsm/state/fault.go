@@ -97,6 +97,15 @@ func (m Must) Entity(ns, entityID string, most int) (Entity, bool) {
 	return e, ok
 }
 
+// Heartbeats reads the heartbeats of an incarnation's steps.
+func (m Must) Heartbeats(ns, objectID string, incarnation uint64) []StepHeartbeat {
+	steps, err := ReadHeartbeats(m.From, ns, objectID, incarnation)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return steps
+}
+
 // Holder reads an execution's critical section.
 func (m Must) Holder(ns, objectID string, incarnation uint64) (*entity.Holder, bool) {
 	h, ok, err := ReadHolder(m.From, ns, objectID, incarnation)

@@ -24,6 +24,8 @@ type HeaderMore struct {
 	RetryAt        int64
 	// BegunAttempt is the attempt that the caller in another partition knows to have begun; 0: none.
 	BegunAttempt uint32
+	// HeartbeatAt is the time of the last stored heartbeat of a step; 0: none is stored.
+	HeartbeatAt int64
 }
 
 // Retry is how a failed attempt is repeated. The zero Retry: never.
@@ -72,6 +74,7 @@ const (
 	tagFailedAttempts = 21
 	tagRetryAt        = 22
 	tagBegunAttempt   = 23
+	tagHeartbeatAt    = 24
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -123,6 +126,10 @@ func (m *HeaderMore) encode(e *encoder) {
 		e.u64(tagBegunAttempt)
 		e.u64(uint64(m.BegunAttempt))
 	}
+	if m.HeartbeatAt != 0 {
+		e.u64(tagHeartbeatAt)
+		e.i64(m.HeartbeatAt)
+	}
 }
 
 func (m *HeaderMore) decode(d *decoder) {
@@ -171,6 +178,9 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagBegunAttempt:
 			m.BegunAttempt = d.u32()
 			empty = m.BegunAttempt == 0
+		case tagHeartbeatAt:
+			m.HeartbeatAt = d.i64()
+			empty = m.HeartbeatAt == 0
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

@@ -727,9 +727,11 @@ func (x *InheritLeases) GetFrom() []byte {
 }
 
 type Heartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	Tasks         []*v1.TaskToken        `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Tasks  []*v1.TaskToken        `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// From feature level 6 on; before, it is ignored.
+	Steps         []*v1.StepHeartbeat `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +776,13 @@ func (x *Heartbeat) GetWorker() string {
 func (x *Heartbeat) GetTasks() []*v1.TaskToken {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetSteps() []*v1.StepHeartbeat {
+	if x != nil {
+		return x.Steps
 	}
 	return nil
 }
@@ -3925,10 +3934,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rInheritLeases\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\fR\x04from\"P\n" +
+	"\x04from\x18\x03 \x01(\fR\x04from\"\x81\x01\n" +
 	"\tHeartbeat\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12+\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\x1c\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\x12/\n" +
+	"\x05steps\x18\x03 \x03(\v2\x19.perdure.v1.StepHeartbeatR\x05steps\"\x1c\n" +
 	"\x04Tick\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\"]\n" +
 	"\x11RegisterFunctions\x12\x1c\n" +
@@ -4210,45 +4220,46 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*v1.CommitEntity)(nil),         // 58: perdure.v1.CommitEntity
 	(*v1.RestartRequest)(nil),       // 59: perdure.v1.RestartRequest
 	(*v1.TaskToken)(nil),            // 60: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 61: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 62: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 63: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 64: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 65: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 66: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 67: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 68: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 69: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 70: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 71: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 72: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 73: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 74: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 75: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 76: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 77: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 78: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 79: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 80: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 81: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 82: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 83: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 84: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 85: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 86: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 87: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 88: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 89: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 90: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 91: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 92: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 93: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 94: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 95: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 96: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 97: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 98: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 99: perdure.v1.ListEntitiesResponse
+	(*v1.StepHeartbeat)(nil),        // 61: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),           // 62: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 63: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 64: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 65: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 66: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 67: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 68: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 69: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 70: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 71: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 72: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 73: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 74: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 75: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 76: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 77: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 78: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 79: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 80: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 81: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 82: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 83: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 84: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 85: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 86: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 87: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 88: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 89: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 90: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 91: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 92: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 93: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 94: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 95: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 96: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 97: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 98: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 99: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 100: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
@@ -4277,92 +4288,93 @@ var file_command_v1_command_proto_depIdxs = []int32{
 	58,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
 	59,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
 	60,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	12,  // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10,  // 27: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	20,  // 28: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	21,  // 29: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	61,  // 30: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	62,  // 31: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	17,  // 32: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	19,  // 33: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	16,  // 34: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	14,  // 35: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	15,  // 36: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	13,  // 37: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	18,  // 38: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	22,  // 39: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	23,  // 40: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	63,  // 41: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	61,  // 42: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	62,  // 43: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	63,  // 44: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	44,  // 45: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	64,  // 46: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	63,  // 47: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	65,  // 48: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	34,  // 49: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	66,  // 50: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	67,  // 51: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	68,  // 52: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	28,  // 53: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	69,  // 54: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	70,  // 55: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	71,  // 56: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	72,  // 57: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	29,  // 58: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	30,  // 59: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	31,  // 60: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	32,  // 61: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	33,  // 62: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	73,  // 63: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	74,  // 64: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	27,  // 65: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	26,  // 66: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	25,  // 67: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	75,  // 68: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	76,  // 69: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	77,  // 70: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	78,  // 71: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	60,  // 72: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	60,  // 73: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	10,  // 74: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	79,  // 75: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	35,  // 76: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	80,  // 77: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	81,  // 78: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	82,  // 79: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	83,  // 80: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	84,  // 81: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	38,  // 82: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	39,  // 83: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	40,  // 84: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	85,  // 85: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	86,  // 86: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	87,  // 87: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	88,  // 88: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	89,  // 89: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	37,  // 90: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	34,  // 91: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	90,  // 92: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	91,  // 93: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	92,  // 94: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	93,  // 95: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	72,  // 96: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	94,  // 97: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	42,  // 98: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	43,  // 99: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	95,  // 100: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	96,  // 101: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	97,  // 102: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	98,  // 103: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	99,  // 104: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	76,  // 105: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	60,  // 106: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	61,  // 26: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	12,  // 27: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	10,  // 28: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	20,  // 29: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	21,  // 30: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	62,  // 31: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	63,  // 32: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	17,  // 33: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	19,  // 34: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	16,  // 35: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	14,  // 36: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	15,  // 37: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	13,  // 38: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	18,  // 39: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	22,  // 40: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	23,  // 41: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	64,  // 42: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	62,  // 43: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	63,  // 44: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	64,  // 45: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	44,  // 46: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	65,  // 47: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	64,  // 48: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	66,  // 49: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	34,  // 50: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	67,  // 51: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	68,  // 52: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	69,  // 53: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	28,  // 54: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	70,  // 55: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	71,  // 56: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	72,  // 57: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	73,  // 58: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	29,  // 59: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	30,  // 60: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	31,  // 61: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	32,  // 62: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	33,  // 63: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	74,  // 64: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	75,  // 65: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	27,  // 66: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	26,  // 67: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	25,  // 68: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	76,  // 69: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	77,  // 70: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	78,  // 71: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	79,  // 72: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	60,  // 73: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	60,  // 74: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	10,  // 75: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	80,  // 76: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	35,  // 77: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	81,  // 78: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	82,  // 79: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	83,  // 80: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	84,  // 81: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	85,  // 82: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	38,  // 83: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	39,  // 84: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	40,  // 85: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	86,  // 86: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	87,  // 87: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	88,  // 88: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	89,  // 89: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	90,  // 90: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	37,  // 91: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	34,  // 92: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	91,  // 93: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	92,  // 94: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	93,  // 95: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	94,  // 96: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	73,  // 97: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	95,  // 98: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	42,  // 99: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	43,  // 100: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	96,  // 101: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	97,  // 102: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	98,  // 103: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	99,  // 104: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	100, // 105: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	77,  // 106: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	60,  // 107: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }

@@ -749,7 +749,9 @@ type Execution struct {
 	// The clean-up of a cancelled execution; absent when there is none.
 	Cleanup *Cleanup `protobuf:"bytes,23,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
 	// Of a clean-up: the cancelled execution that it cleans up after.
-	CleanupOf     string `protobuf:"bytes,24,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	CleanupOf string `protobuf:"bytes,24,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	// The last heartbeats of its steps that have no result.
+	Steps         []*StepHeartbeat `protobuf:"bytes,25,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -950,6 +952,13 @@ func (x *Execution) GetCleanupOf() string {
 		return x.CleanupOf
 	}
 	return ""
+}
+
+func (x *Execution) GetSteps() []*StepHeartbeat {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
 }
 
 // Cleanup is the execution that cleans up after a cancelled one.
@@ -2081,7 +2090,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10DescribeResponse\x123\n" +
 	"\texecution\x18\x01 \x01(\v2\x15.perdure.v1.ExecutionR\texecution\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xd2\a\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\x83\b\n" +
 	"\tExecution\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -2111,7 +2120,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\rcancel_reason\x18\x16 \x01(\tR\fcancelReason\x12-\n" +
 	"\acleanup\x18\x17 \x01(\v2\x13.perdure.v1.CleanupR\acleanup\x12\x1d\n" +
 	"\n" +
-	"cleanup_of\x18\x18 \x01(\tR\tcleanupOf\x1a7\n" +
+	"cleanup_of\x18\x18 \x01(\tR\tcleanupOf\x12/\n" +
+	"\x05steps\x18\x19 \x03(\v2\x19.perdure.v1.StepHeartbeatR\x05steps\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -2269,7 +2279,8 @@ var file_perdure_v1_executions_proto_goTypes = []any{
 	(ExecutionStatus)(0),      // 28: perdure.v1.ExecutionStatus
 	(*Outcome)(nil),           // 29: perdure.v1.Outcome
 	(*ExecutionAwaiting)(nil), // 30: perdure.v1.ExecutionAwaiting
-	(*JournalEntry)(nil),      // 31: perdure.v1.JournalEntry
+	(*StepHeartbeat)(nil),     // 31: perdure.v1.StepHeartbeat
+	(*JournalEntry)(nil),      // 32: perdure.v1.JournalEntry
 }
 var file_perdure_v1_executions_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
@@ -2288,45 +2299,46 @@ var file_perdure_v1_executions_proto_depIdxs = []int32{
 	30, // 13: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
 	12, // 14: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
 	11, // 15: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
-	28, // 16: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 17: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
-	1,  // 18: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
-	31, // 19: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
-	28, // 20: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 21: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
-	17, // 22: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
-	28, // 23: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 24: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	4,  // 25: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
-	3,  // 26: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	28, // 27: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 28: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	28, // 29: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 30: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
-	2,  // 31: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
-	4,  // 32: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	6,  // 33: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	8,  // 34: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	13, // 35: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	15, // 36: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	18, // 37: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	20, // 38: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	22, // 39: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	24, // 40: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
-	5,  // 41: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	7,  // 42: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	9,  // 43: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	14, // 44: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	16, // 45: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	19, // 46: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	21, // 47: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	23, // 48: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	25, // 49: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	31, // 16: perdure.v1.Execution.steps:type_name -> perdure.v1.StepHeartbeat
+	28, // 17: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 18: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
+	1,  // 19: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
+	32, // 20: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
+	28, // 21: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
+	1,  // 22: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
+	17, // 23: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
+	28, // 24: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 25: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
+	4,  // 26: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
+	3,  // 27: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	28, // 28: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 29: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	28, // 30: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 31: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 32: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	4,  // 33: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	6,  // 34: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	8,  // 35: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	13, // 36: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	15, // 37: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	18, // 38: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	20, // 39: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	22, // 40: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	24, // 41: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	5,  // 42: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	7,  // 43: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	9,  // 44: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	14, // 45: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	16, // 46: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	19, // 47: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	21, // 48: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	23, // 49: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	25, // 50: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	42, // [42:51] is the sub-list for method output_type
+	33, // [33:42] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }

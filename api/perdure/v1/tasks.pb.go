@@ -1158,6 +1158,8 @@ type Task struct {
 	// Set if this execution is the clean-up of a cancelled one: the worker replays that one's journal, then runs what its
 	// function registered, recording it in the journal of this execution.
 	CleanupOf *CleanupOf `protobuf:"bytes,11,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	// The last heartbeats of steps that have no result.
+	Steps []*StepHeartbeat `protobuf:"bytes,12,rep,name=steps,proto3" json:"steps,omitempty"`
 	// A repeated delivery of a task that the worker holds by the leader's state; it uses no credit. Only if the Hello has
 	// splits_credit.
 	Again         bool `protobuf:"varint,30,opt,name=again,proto3" json:"again,omitempty"`
@@ -1275,6 +1277,13 @@ func (x *Task) GetCleanupMs() int64 {
 func (x *Task) GetCleanupOf() *CleanupOf {
 	if x != nil {
 		return x.CleanupOf
+	}
+	return nil
+}
+
+func (x *Task) GetSteps() []*StepHeartbeat {
+	if x != nil {
+		return x.Steps
 	}
 	return nil
 }
@@ -2311,8 +2320,11 @@ func (x *CommitReply) GetEntries() []*JournalEntry {
 // Heartbeat extends the leases of tasks, each to lease_ms after the leader applies it. It names at most 4,096
 // tasks and 1 MiB of ids; more is refused (BAD_REQUEST), and a worker that holds more sends several.
 type Heartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tasks         []*TaskToken           `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tasks []*TaskToken           `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// What steps of these tasks have reported since: 1,024 steps and 1 MiB of details at most. The cluster keeps the last
+	// heartbeat of each step that has no result. It drops one of a step that it does not expect, without an error.
+	Steps         []*StepHeartbeat `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2350,6 +2362,13 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 func (x *Heartbeat) GetTasks() []*TaskToken {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetSteps() []*StepHeartbeat {
+	if x != nil {
+		return x.Steps
 	}
 	return nil
 }
@@ -2431,7 +2450,9 @@ type Release struct {
 	// (without digests, another worker process), or until RestartRequest wakes it. delay_ms is not used.
 	CodeMismatch bool `protobuf:"varint,5,opt,name=code_mismatch,json=codeMismatch,proto3" json:"code_mismatch,omitempty"`
 	// Set by the node: the worker's digest, or "worker " and its id if it has none.
-	Code          string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	Code string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	// As in Heartbeat.
+	Steps         []*StepHeartbeat `protobuf:"bytes,7,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2506,6 +2527,13 @@ func (x *Release) GetCode() string {
 		return x.Code
 	}
 	return ""
+}
+
+func (x *Release) GetSteps() []*StepHeartbeat {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
 }
 
 type ReleaseReply struct {
@@ -2835,7 +2863,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0eCreditReturned\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"&\n" +
 	"\fCreditWanted\x12\x16\n" +
-	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"\xbf\x04\n" +
+	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"\xf0\x04\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -2853,7 +2881,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"cleanup_ms\x18\n" +
 	" \x01(\x03R\tcleanupMs\x124\n" +
 	"\n" +
-	"cleanup_of\x18\v \x01(\v2\x15.perdure.v1.CleanupOfR\tcleanupOf\x12\x14\n" +
+	"cleanup_of\x18\v \x01(\v2\x15.perdure.v1.CleanupOfR\tcleanupOf\x12/\n" +
+	"\x05steps\x18\f \x03(\v2\x19.perdure.v1.StepHeartbeatR\x05steps\x12\x14\n" +
 	"\x05again\x18\x1e \x01(\bR\x05again\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2950,22 +2979,24 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bnext_seq\x18\x03 \x01(\x04R\anextSeq\x12\x1d\n" +
 	"\n" +
 	"next_child\x18\x04 \x01(\rR\tnextChild\x122\n" +
-	"\aentries\x18\x05 \x03(\v2\x18.perdure.v1.JournalEntryR\aentries\"8\n" +
+	"\aentries\x18\x05 \x03(\v2\x18.perdure.v1.JournalEntryR\aentries\"i\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\xa3\x01\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\x12/\n" +
+	"\x05steps\x18\x02 \x03(\v2\x19.perdure.v1.StepHeartbeatR\x05steps\"\xa3\x01\n" +
 	"\x0eHeartbeatReply\x12)\n" +
 	"\x04lost\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\x125\n" +
 	"\n" +
 	"cancelling\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\n" +
 	"cancelling\x12/\n" +
-	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"\xba\x01\n" +
+	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"\xeb\x01\n" +
 	"\aRelease\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x19\n" +
 	"\bdelay_ms\x18\x03 \x01(\x03R\adelayMs\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12#\n" +
 	"\rcode_mismatch\x18\x05 \x01(\bR\fcodeMismatch\x12\x12\n" +
-	"\x04code\x18\x06 \x01(\tR\x04code\"\x0e\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\x12/\n" +
+	"\x05steps\x18\a \x03(\v2\x19.perdure.v1.StepHeartbeatR\x05steps\"\x0e\n" +
 	"\fReleaseReply\"x\n" +
 	"\vReadJournal\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3059,13 +3090,14 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(ExecutionStatus)(0),      // 41: perdure.v1.ExecutionStatus
 	(*JournalEntry)(nil),      // 42: perdure.v1.JournalEntry
 	(*EntityBatch)(nil),       // 43: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 44: perdure.v1.RequestID
-	(*Event)(nil),             // 45: perdure.v1.Event
-	(*EntityCall)(nil),        // 46: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 47: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 48: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 49: perdure.v1.EntityUnlock
-	(Reason)(0),               // 50: perdure.v1.Reason
+	(*StepHeartbeat)(nil),     // 44: perdure.v1.StepHeartbeat
+	(*RequestID)(nil),         // 45: perdure.v1.RequestID
+	(*Event)(nil),             // 46: perdure.v1.Event
+	(*EntityCall)(nil),        // 47: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 48: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 49: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 50: perdure.v1.EntityUnlock
+	(Reason)(0),               // 51: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	4,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
@@ -3097,45 +3129,48 @@ var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	34, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
 	43, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
 	14, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	44, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	40, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	45, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	17, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	19, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	16, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	35, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	0,  // 36: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
-	18, // 37: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	23, // 38: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	24, // 39: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	46, // 40: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	47, // 41: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	48, // 42: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	49, // 43: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	20, // 44: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	21, // 45: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	22, // 46: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
-	36, // 47: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	1,  // 48: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	41, // 49: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	42, // 50: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	40, // 51: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	40, // 52: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	40, // 53: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	40, // 54: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	40, // 55: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	42, // 56: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	50, // 57: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	37, // 58: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	5,  // 59: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 60: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	6,  // 61: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	3,  // 62: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	61, // [61:63] is the sub-list for method output_type
-	59, // [59:61] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	44, // 29: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
+	45, // 30: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	40, // 31: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	46, // 32: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	17, // 33: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	19, // 34: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	16, // 35: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	35, // 36: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	0,  // 37: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
+	18, // 38: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	23, // 39: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	24, // 40: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	47, // 41: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	48, // 42: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	49, // 43: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	50, // 44: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	20, // 45: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	21, // 46: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	22, // 47: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
+	36, // 48: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 49: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	41, // 50: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	42, // 51: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	40, // 52: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	44, // 53: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	40, // 54: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	40, // 55: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	40, // 56: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	40, // 57: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	44, // 58: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
+	42, // 59: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	51, // 60: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	37, // 61: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	5,  // 62: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 63: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	6,  // 64: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 65: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	64, // [64:66] is the sub-list for method output_type
+	62, // [62:64] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }

@@ -2103,6 +2103,87 @@ func (x *JoinSetAwaited) GetResult() *Outcome {
 	return nil
 }
 
+// StepHeartbeat is what a running step last reported.
+type StepHeartbeat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The step's operation: its InvokeScheduled is in the journal, or is the next entry with a new child number.
+	PromiseId string `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	// The step's name.
+	Name    string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// In the worker's encoding; 4 KiB at most.
+	Details []byte `protobuf:"bytes,4,opt,name=details,proto3" json:"details,omitempty"`
+	// When the leader got it. Only the cluster sets it.
+	AtMs          int64 `protobuf:"varint,5,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepHeartbeat) Reset() {
+	*x = StepHeartbeat{}
+	mi := &file_perdure_v1_types_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepHeartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepHeartbeat) ProtoMessage() {}
+
+func (x *StepHeartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_types_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepHeartbeat.ProtoReflect.Descriptor instead.
+func (*StepHeartbeat) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StepHeartbeat) GetPromiseId() string {
+	if x != nil {
+		return x.PromiseId
+	}
+	return ""
+}
+
+func (x *StepHeartbeat) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StepHeartbeat) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *StepHeartbeat) GetDetails() []byte {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+func (x *StepHeartbeat) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 var File_perdure_v1_types_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_types_proto_rawDesc = "" +
@@ -2235,7 +2316,14 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\vjoin_set_id\x18\x01 \x01(\tR\tjoinSetId\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x02 \x01(\tR\tpromiseId\x12+\n" +
-	"\x06result\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\x06result*\xed\x01\n" +
+	"\x06result\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\x06result\"\x8b\x01\n" +
+	"\rStepHeartbeat\x12\x1d\n" +
+	"\n" +
+	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x18\n" +
+	"\adetails\x18\x04 \x01(\fR\adetails\x12\x13\n" +
+	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs*\xed\x01\n" +
 	"\x0fExecutionStatus\x12 \n" +
 	"\x1cEXECUTION_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EXECUTION_STATUS_RUNNING\x10\x01\x12\x1c\n" +
@@ -2302,7 +2390,7 @@ func file_perdure_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perdure_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_perdure_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_perdure_v1_types_proto_goTypes = []any{
 	(ExecutionStatus)(0),       // 0: perdure.v1.ExecutionStatus
 	(InvokeKind)(0),            // 1: perdure.v1.InvokeKind
@@ -2333,6 +2421,7 @@ var file_perdure_v1_types_proto_goTypes = []any{
 	(*JoinSetCreated)(nil),     // 26: perdure.v1.JoinSetCreated
 	(*JoinSetSubmitted)(nil),   // 27: perdure.v1.JoinSetSubmitted
 	(*JoinSetAwaited)(nil),     // 28: perdure.v1.JoinSetAwaited
+	(*StepHeartbeat)(nil),      // 29: perdure.v1.StepHeartbeat
 }
 var file_perdure_v1_types_proto_depIdxs = []int32{
 	4,  // 0: perdure.v1.Outcome.failure:type_name -> perdure.v1.Failure
@@ -2409,7 +2498,7 @@ func file_perdure_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_types_proto_rawDesc), len(file_perdure_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -29,6 +29,7 @@ const (
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
 	Node       Family = 0x23 // namespace, id, incarnation, number of the node
 	Latch      Family = 0x24 // namespace, id, incarnation, signal → the payload delivered last
+	Heartbeat  Family = 0x25 // namespace, id, incarnation → the last heartbeats of its steps
 	Entity     Family = 0x28 // namespace, id → an entity without its lists
 	EntityItem Family = 0x29 // namespace, id, list, sequence → what waits at an entity
 	Holder     Family = 0x2a // namespace, id, incarnation → an execution's critical section
@@ -55,7 +56,7 @@ func Table() []struct {
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
 		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
-		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
+		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Heartbeat, "heartbeat"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Stuck, "stuck"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
 		{Function, "function"},
@@ -192,6 +193,11 @@ func LatchPrefix(namespace, id string, incarnation uint64) []byte {
 // LatchOf is the key of one signal of a run.
 func LatchOf(namespace, id string, incarnation uint64, signal string) []byte {
 	return AppendString(LatchPrefix(namespace, id, incarnation), signal)
+}
+
+// HeartbeatOf is the key of the heartbeats of one incarnation of an execution.
+func HeartbeatOf(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Heartbeat, namespace, id), incarnation)
 }
 
 // EntityList says in which list of an entity something waits.

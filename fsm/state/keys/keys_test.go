@@ -18,7 +18,7 @@ func TestTable(t *testing.T) {
 		name   string
 	}{
 		{0x01, "meta"}, {0x10, "promise"}, {0x11, "task"}, {0x12, "callback"}, {0x13, "awaited-by"}, {0x14, "listener"},
-		{0x20, "header"}, {0x21, "journal"}, {0x22, "graph"}, {0x23, "node"}, {0x24, "latch"}, {0x28, "entity"}, {0x29, "entity-item"}, {0x2a, "holder"}, {0x30, "deadline"}, {0x31, "ready"}, {0x32, "stuck"}, {0x40, "outbox"}, {0x41, "channel"},
+		{0x20, "header"}, {0x21, "journal"}, {0x22, "graph"}, {0x23, "node"}, {0x24, "latch"}, {0x25, "heartbeat"}, {0x28, "entity"}, {0x29, "entity-item"}, {0x2a, "holder"}, {0x30, "deadline"}, {0x31, "ready"}, {0x32, "stuck"}, {0x40, "outbox"}, {0x41, "channel"},
 		{0x42, "inbox"}, {0x50, "reply"}, {0x51, "reply-age"}, {0x60, "visibility"}, {0x70, "function"},
 	}
 	got := Table()
@@ -59,6 +59,7 @@ func TestGoldenKeys(t *testing.T) {
 		{"journal", JournalEntry("n", "a", 7, 258), "21 6e0001 610001 0000000000000007 0000000000000102"},
 		{"entity", Of(Entity, "n", "a@b"), "28 6e0001 6140620001"},
 		{"entry of an entity", EntityItemOf("n", "a@b", Delayed, 258), "29 6e0001 6140620001 03 0000000000000102"},
+		{"heartbeat", HeartbeatOf("n", "a", 7), "25 6e0001 610001 0000000000000007"},
 		{"holder", HolderOf("n", "a", 7), "2a 6e0001 610001 0000000000000007"},
 		{"graph", GraphOf("n", "a", 7), "22 6e0001 610001 0000000000000007"},
 		{"node", NodeOf("n", "a", 7, 258), "23 6e0001 610001 0000000000000007 00000102"},
