@@ -67,6 +67,7 @@ func (t *activation) cancelStep(n uint32) error {
 		return nil
 	}
 	b.open = slices.Delete(b.open, i, i+1)
+	t.beats.drop(s.id)
 	var events []*perdurev1.Event
 	if !s.started {
 		events = append(events, s.start())

@@ -93,3 +93,23 @@ func (c *fakeClock) reach(t testing.TB, at time.Time) {
 		}
 	}
 }
+
+// waitsFor reports whether a goroutine waits for exactly d.
+func (c *fakeClock) waitsFor(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.waits, func(w *fakeWait) bool { return w.d == d })
+}
+
+// advance moves the clock, without an effect on timers that do not expire by then.
+func (c *fakeClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// reachNext lets d pass, at whose end a timer must expire.
+func (c *fakeClock) reachNext(t testing.TB, d time.Duration) {
+	t.Helper()
+	c.reach(t, c.Now().Add(d))
+}

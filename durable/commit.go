@@ -221,7 +221,8 @@ func (t *activation) sendRelease(g *taskRelease) {
 	for range 3 {
 		resp, ok := t.w.roundTrip(t.hold, func() *perdurev1.WorkRequest {
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit)}}}
+				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit),
+				Steps: t.lastReports()}}}
 		})
 		if !ok {
 			return

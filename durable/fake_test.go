@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -69,6 +70,8 @@ type fakeServer struct {
 	releases   []*perdurev1.Release
 	hellos     []*perdurev1.Hello
 	heartbeats int
+	// beatSteps is how many steps each heartbeat was about.
+	beatSteps []int
 	// stale counts the commits that were refused because the task was not the worker's.
 	stale   int
 	sent    []*perdurev1.SignalSend
@@ -93,8 +96,10 @@ type fakeExec struct {
 	worker       string
 	parked       bool // released; delivered to no worker until wake
 	tags         map[string]string
-	cleanupMS    int64     // as the last commit set it
-	cleanupOf    *fakeExec // of a clean-up
+	// steps are the last heartbeats of steps; they are never dropped.
+	steps     map[string]*perdurev1.StepHeartbeat
+	cleanupMS int64     // as the last commit set it
+	cleanupOf *fakeExec // of a clean-up
 }
 
 func (ex *fakeExec) token() *perdurev1.TaskToken {
@@ -338,7 +343,7 @@ func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {
 		of = &perdurev1.CleanupOf{Id: c.id, Incarnation: c.incarnation, Function: c.function, NextSeq: c.j.NextSeq(), CreatedMs: 1_000}
 	}
 	return &perdurev1.Task{
-		CleanupMs: ex.cleanupMS, CleanupOf: of,
+		CleanupMs: ex.cleanupMS, CleanupOf: of, Steps: slices.Collect(maps.Values(ex.steps)),
 		Token: ex.token(), Function: ex.function, Status: perdurev1.ExecutionStatus(ex.j.Status()),
 		Entries: slices.Clone(entries), NextSeq: ex.j.NextSeq(), CreatedMs: 1_000, DeadlineMs: 0, Tags: ex.tags,
 		AcquiredAfter: after, Again: f.split != nil && after == 0,

@@ -124,6 +124,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_CreditReturned{CreditReturned: &perdurev1.CreditReturned{Tasks: uint32(n)}}})
 	case *perdurev1.WorkRequest_Heartbeat:
 		f.heartbeats++
+		f.beatSteps = append(f.beatSteps, len(k.Heartbeat.GetSteps()))
 		defer f.touch()
 		if f.deaf {
 			return
@@ -136,8 +137,11 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 				r.Unknown = append(r.Unknown, token)
 			} else if !f.holds(token, c.worker) {
 				r.Lost = append(r.Lost, token)
-			} else if f.execs[token.GetId()].j.Status() == journal.StatusCancelling {
-				r.Cancelling = append(r.Cancelling, token)
+			} else {
+				f.report(token, k.Heartbeat.GetSteps())
+				if f.execs[token.GetId()].j.Status() == journal.StatusCancelling {
+					r.Cancelling = append(r.Cancelling, token)
+				}
 			}
 		}
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: r}})
@@ -156,6 +160,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		}
 		ex := f.execs[r.GetTask().GetId()]
 		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
+		f.report(r.GetTask(), r.GetSteps())
 		ex.parked = r.GetProblem() != "" || r.GetDelayMs() > 0
 		f.releases = append(f.releases, r)
 		c.credit += int(r.GetCredit())

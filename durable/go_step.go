@@ -219,6 +219,7 @@ func (t *activation) collect() error {
 		} else {
 			own = append(own, s.completed(s.attempt, o))
 			b.open = slices.DeleteFunc(b.open, func(x *backgroundStep) bool { return x == s })
+			t.beats.drop(s.id)
 		}
 		if s.started {
 			// Apart: while the execution is cancelling, the result of a recorded start is recorded and the others are not.

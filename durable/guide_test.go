@@ -50,6 +50,20 @@ var steps = durable.NewFunction("steps", func(ctx durable.Context, url string) (
 	return status, err
 })
 
+var backup = durable.NewFunction("backup", func(ctx durable.Context, files []string) (int, error) {
+	return durable.Run(ctx, "copy", func(ctx context.Context) (int, error) {
+		done, _, err := durable.HeartbeatDetails[int](ctx)
+		for ; err == nil && done < len(files); done++ {
+			if err = upload(ctx, files[done]); err == nil {
+				err = durable.Heartbeat(ctx, done+1)
+			}
+		}
+		return done, err
+	}, durable.WithHeartbeatTimeout(time.Minute))
+})
+
+func upload(context.Context, string) error { return nil }
+
 var counter = durable.NewFunction("counter", func(ctx durable.Context, sum int) (int, error) {
 	for range 100 {
 		n, err := durable.WaitSignal[int](ctx, "add")

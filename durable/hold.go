@@ -37,6 +37,9 @@ type hold struct {
 	// announced: OnEvent has got EventTask.
 	announced atomic.Bool
 
+	// beats is what the execution's steps that have no result have reported.
+	beats stepBeats
+
 	// Worker.mu guards busy, home, via and askedAt. busy: the hold counts against the worker's capacity. home is the
 	// session that the task came by; it sends the task's messages. via is the session whose heartbeat last included the
 	// hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
@@ -51,6 +54,7 @@ func newHold(w *Worker, task *perdurev1.Task) *hold {
 	t := &hold{w: w, key: keyOf(task.GetToken()), id: info.ID, function: info.Function,
 		lost: make(chan struct{}), renewed: make(chan struct{}),
 		log: w.log.With("id", task.GetToken().GetId(), "function", task.GetFunction())}
+	t.beats.load(task.GetSteps())
 	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.cancelAsked.Store(true)
 	}
@@ -139,7 +143,7 @@ func (t *hold) askCancel() {
 
 // bareRelease is a release of the task without a problem and without a delay.
 func (t *hold) bareRelease() *perdurev1.WorkRequest {
-	return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}}
+	return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token(), Steps: t.lastReports()}}}
 }
 
 // sendAbandon releases the task without a wait for the answer: if the release is lost, the lease expires.

@@ -218,7 +218,7 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 	// One more answer, which is taken before the call returns.
 	s, again := w.session(), uint64(1<<60)
 	s.beatsMu.Lock()
-	s.beats[again] = heartbeat{clock.Now(), []*hold{held}}
+	s.beats[again] = heartbeat{clock.Now(), []*hold{held}, nil}
 	s.beatsMu.Unlock()
 	s.beatAnswered(again, &perdurev1.HeartbeatReply{Unknown: []*perdurev1.TaskToken{token}})
 	if left := held.leaseLeft(clock.Now()); left > 0 {

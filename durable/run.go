@@ -24,7 +24,9 @@ type stepOptions struct {
 	intent  bool
 	timeout time.Duration
 	total   time.Duration
-	final   []string
+	// heartbeat is the time without a heartbeat after which an attempt has failed; 0: none.
+	heartbeat time.Duration
+	final     []string
 	// kind and input are those of the operation: a step, unless it is of another kind.
 	kind  opKind
 	input []byte
@@ -131,7 +133,8 @@ type stepRun struct {
 	t       *activation
 	n       uint32
 	id      string
-	name    string // quoted
+	label   string
+	name    string // the label, quoted
 	o       stepOptions
 	step    func(context.Context) ([]byte, error)
 	attempt uint32
@@ -144,7 +147,7 @@ type stepRun struct {
 
 // newStep is a step without a result, as its record leaves it; rec is nil at the frontier.
 func (t *activation) newStep(n uint32, rec *record, name string, o stepOptions, step func(context.Context) ([]byte, error)) stepRun {
-	s := stepRun{t: t, n: n, id: t.child(n), name: strconv.Quote(name), o: o, attempt: 1, limit: o.retry.MaxAttempts, since: t.w.clock.Now(), step: step}
+	s := stepRun{t: t, n: n, id: t.child(n), label: name, name: strconv.Quote(name), o: o, attempt: 1, limit: o.retry.MaxAttempts, since: t.w.clock.Now(), step: step}
 	if rec != nil {
 		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
 		s.attempt = rec.attempt + 1
@@ -158,6 +161,7 @@ func (t *activation) newStep(n uint32, rec *record, name string, o stepOptions, 
 // context is the context of one attempt.
 func (s *stepRun) context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx := context.WithValue(parent, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt})
+	ctx = context.WithValue(ctx, attemptKey{}, &stepAttempt{t: s.t, beats: &s.t.beats, id: s.id, label: s.label, attempt: s.attempt, last: s.t.w.clock.Now()})
 	bound := s.o.timeout
 	if s.o.total > 0 {
 		left := max(s.since.Add(s.o.total).Sub(s.t.w.clock.Now()), time.Millisecond)
@@ -257,6 +261,7 @@ func (s *stepRun) end(attempt uint32, o *perdurev1.Outcome) ([]byte, error) {
 	if err := s.t.commit(commit{events: events}); err != nil {
 		return nil, err
 	}
+	s.t.beats.drop(s.id)
 	return s.t.consume(s.n, s.t.codec)
 }
 
@@ -313,15 +318,23 @@ func (s *stepRun) once() ([]byte, error) {
 
 // guarded runs the step; a panic is a failed attempt. A runtime.Goexit in the step ends the activation with a
 // problem, which activation.close sees.
-func (s *stepRun) guarded(ctx context.Context) (data []byte, err error) {
+func (s *stepRun) guarded(ctx context.Context) ([]byte, error) {
+	if s.attempt > 1 && s.late(0) {
+		return nil, &Error{Type: TypeTimeout, Message: fmt.Sprintf("step took longer than %v with its retries", s.o.total), NonRetryable: true}
+	}
+	if s.o.heartbeat > 0 {
+		return s.watched(ctx)
+	}
+	return s.call(ctx)
+}
+
+// call calls the step's function; it makes an error of a panic.
+func (s *stepRun) call(ctx context.Context) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.t.log.Error("panic in a step", "event", "step_panic", "step", s.name, "attempt", s.attempt, "panic", p, "stack", string(debug.Stack()))
 			data, err = nil, &Error{Type: TypePanic, Message: fmt.Sprint(p)}
 		}
 	}()
-	if s.attempt > 1 && s.late(0) {
-		return nil, &Error{Type: TypeTimeout, Message: fmt.Sprintf("step took longer than %v with its retries", s.o.total), NonRetryable: true}
-	}
 	return s.step(ctx)
 }

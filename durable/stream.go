@@ -654,10 +654,11 @@ func (s *session) beatNow() {
 	}
 }
 
-// heartbeat is a sent heartbeat: its holds and its time.
+// heartbeat is a sent heartbeat: its time, its holds, and what it tells of their steps.
 type heartbeat struct {
-	sent  time.Time
-	holds []*hold
+	sent    time.Time
+	holds   []*hold
+	reports []sentReport
 }
 
 // beatAnswered confirms the leases that a heartbeat has extended, from when it was made. If the reply names unknown
@@ -674,6 +675,11 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	unknown := map[tokenKey]bool{}
 	for _, t := range reply.GetUnknown() {
 		unknown[keyOf(t)] = true
+	}
+	for _, r := range b.reports {
+		if !unknown[r.t.key] && !r.t.isLost() {
+			r.stored()
+		}
 	}
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -716,11 +722,21 @@ func (w *Worker) sendBeat(s *session) {
 		}
 	}
 	w.mu.Unlock()
+	reports := reportsOf(holds)
 	for first := true; first || len(holds) > 0; first = false {
-		beat, n, size := &perdurev1.Heartbeat{}, 0, 0
+		beat, n, size, details := &perdurev1.Heartbeat{}, 0, 0, 0
+		var sent []sentReport
 		for n < len(holds) && n < beatTasks && size < beatBytes {
-			beat.Tasks = append(beat.Tasks, holds[n].key.token())
-			size += len(holds[n].key.namespace) + len(holds[n].key.id)
+			t := holds[n]
+			beat.Tasks = append(beat.Tasks, t.key.token())
+			size += len(t.key.namespace) + len(t.key.id)
+			for left := reports[t]; len(left) > 0 && len(sent) < beatSteps && details < beatDetails; left = reports[t] {
+				details += left[0].size()
+				beat.Steps, sent, reports[t] = append(beat.Steps, left[0].step), append(sent, left[0]), left[1:]
+			}
+			if len(reports[t]) > 0 {
+				break // the next message has the task again
+			}
 			n++
 		}
 		w.mu.Lock()
@@ -737,7 +753,7 @@ func (w *Worker) sendBeat(s *session) {
 				delete(s.beats, old) // its answer would confirm an expired lease
 			}
 		}
-		s.beats[id] = heartbeat{now, holds[:n:n]}
+		s.beats[id] = heartbeat{now, holds[:n:n], sent}
 		s.beatsMu.Unlock()
 		holds = holds[n:]
 		// In a goroutine, because watch must find a session silent that cannot send.

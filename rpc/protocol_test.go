@@ -52,6 +52,21 @@ func selectFirst(execution string, n uint32, other string) ([]*perdurev1.Event, 
 			{PromiseId: value, What: &perdurev1.Send_AwaitedPromise{AwaitedPromise: &perdurev1.AwaitedPromise{Id: other}}}}
 }
 
+// progress extends the lease of a task and reports how far its step at child number n has come.
+func progress(task *perdurev1.TaskToken, n uint32, name string, attempt uint32, details []byte) *perdurev1.Heartbeat {
+	return &perdurev1.Heartbeat{Tasks: []*perdurev1.TaskToken{task}, Steps: []*perdurev1.StepHeartbeat{{
+		PromiseId: fmt.Sprintf("%s:%d", task.Id, n), Name: name, Attempt: attempt, Details: details}}}
+}
+
+// cancelOperation gives up the operation at child number target; it takes child number n itself.
+func cancelOperation(execution string, n, target uint32) (*perdurev1.Event, *perdurev1.Send) {
+	promise, operation := fmt.Sprintf("%s:%d", execution, n), fmt.Sprintf("%s:%d", execution, target)
+	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{PromiseId: promise,
+			Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: "cancel", Input: []byte(operation), RetryPolicy: "attempts=1"}}},
+		&perdurev1.Send{PromiseId: promise,
+			What: &perdurev1.Send_Cancel{Cancel: &perdurev1.CancelOperation{OperationId: operation}}}
+}
+
 // continueAsNew ends the incarnation of a task whose journal has taken nextChild child numbers.
 func continueAsNew(request *perdurev1.RequestID, task *perdurev1.TaskToken, nextChild uint32, input []byte) *perdurev1.Commit {
 	return &perdurev1.Commit{Request: request, Task: task, NextChild: nextChild,
@@ -76,8 +91,8 @@ func TestProtocolPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) != 5 {
-		t.Fatalf("PROTOCOL.md has %d Go blocks, this test knows 5", len(blocks))
+	if len(blocks) != 7 {
+		t.Fatalf("PROTOCOL.md has %d Go blocks, this test knows 7", len(blocks))
 	}
 	for _, b := range blocks {
 		if block, _, _ := strings.Cut(b, "```"); !strings.Contains(string(code), block) {
@@ -192,4 +207,54 @@ func TestProtocolCleanup(t *testing.T) {
 	if got := s.task(); got.Token.Id != "e:4294967295" || got.Function != "$cleanup:f" || got.CleanupOf.GetId() != "e" || got.CleanupOf.GetFunction() != "f" {
 		t.Errorf("the clean-up is %v", got)
 	}
+}
+
+// TestProtocolProgress reports progress, and gets it back with the task.
+func TestProtocolProgress(t *testing.T) {
+	t.Parallel()
+	_, s, task := protocolWorker(t)
+	m := receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{
+		Heartbeat: progress(task.Token, 0, "copy", 1, []byte("half"))}}))
+	if m.GetHeartbeat() == nil || len(m.GetHeartbeat().Lost)+len(m.GetHeartbeat().Unknown) != 0 {
+		t.Fatalf("the heartbeat was answered %v", m)
+	}
+	if m := receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{
+		Release: &perdurev1.Release{Task: task.Token, Credit: 1}}})); m.GetRelease() == nil {
+		t.Fatalf("the release was answered %v", m)
+	}
+	if steps := s.task().Steps; len(steps) != 1 || string(steps[0].Details) != "half" {
+		t.Errorf("the task comes with %v", steps)
+	}
+}
+
+// TestProtocolCancelOperation gives a timer and a wait for a signal up.
+func TestProtocolCancelOperation(t *testing.T) {
+	t.Parallel()
+	w, s, task := protocolWorker(t)
+	first, one := cancelOperation("e", 2, 0)
+	second, two := cancelOperation("e", 3, 1)
+	m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Sends: []*perdurev1.Send{one, two}, Events: []*perdurev1.Event{
+		{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{PromiseId: "e:0", DurationMs: 60_000}}},
+		{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{PromiseId: "e:1",
+			Kind: perdurev1.InvokeKind_INVOKE_KIND_SIGNAL, FunctionName: "go", RetryPolicy: "attempts=1"}}},
+		first, second}})
+	if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		t.Fatalf("the commit was answered %v", m)
+	}
+	results := map[string]string{}
+	for _, e := range w.journal("e") {
+		if done := e.Event.GetInvokeCompleted(); done != nil {
+			results[done.PromiseId] = string(done.Result.GetValue()) + done.Result.GetFailure().GetType()
+		}
+		if e.Event.GetTimerFired() != nil {
+			t.Error("the timer has fired")
+		}
+	}
+	if results["e:1"] != "cancelled" || results["e:2"] != "\x01" || results["e:3"] != "\x01" || len(results) != 3 {
+		t.Errorf("the results are %q", results)
+	}
+	m = s.commit(&perdurev1.Commit{Task: task.Token, NextChild: 4, KnownSeq: m.GetCommit().NextSeq, Events: []*perdurev1.Event{
+		{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
+			Kind: perdurev1.AwaitKind_AWAIT_KIND_SINGLE, WaitingOn: []string{"e:0"}}}}}})
+	callRefused(t, "a wait for a cancelled timer", m, perdurev1.Reason_REASON_RULE_BROKEN)
 }

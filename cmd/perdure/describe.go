@@ -26,6 +26,9 @@ func (a *app) describeCommand() *cobra.Command {
 				return err
 			}
 			a.decode(ctx, e.GetId(), "", e.ProtoReflect())
+			for _, s := range e.GetSteps() {
+				a.decode(ctx, e.GetId(), "", s.ProtoReflect())
+			}
 			if a.json {
 				return a.printJSON(messageObject(e.ProtoReflect()))
 			}
@@ -53,6 +56,9 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	}
 	line("Woken by", wakeText(e.GetWakeSource(), e.GetComponentDigest()))
 	line("Task", a.taskText(e.GetTask(), e.GetWakeSource()))
+	for _, s := range e.GetSteps() {
+		line("Heartbeat", a.stepText(s))
+	}
 	if e.GetLastProblem() != "" {
 		line("Problem", printable(e.GetLastProblem()))
 	}
@@ -150,6 +156,15 @@ func wakeText(source, digest string) string {
 		return ""
 	}
 	return printable(source)
+}
+
+// stepText shows what a running step last reported, and when.
+func (a *app) stepText(s *perdurev1.StepHeartbeat) string {
+	text := fmt.Sprintf("step %q as %s, attempt %d, %s", s.GetName(), printable(s.GetPromiseId()), s.GetAttempt(), a.since(s.GetAtMs()))
+	if len(s.GetDetails()) == 0 {
+		return text
+	}
+	return text + ": " + preview(s.GetDetails())
 }
 
 // taskText shows the worker that may advance the execution, and until when.

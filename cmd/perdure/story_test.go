@@ -150,6 +150,8 @@ func shop() *fakeServer {
 		Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Outcome: failureOf("declined", "the card was declined"), JournalEvents: 9})
 	s.add(&perdurev1.Execution{Id: "order-42", Function: "charge", Incarnation: 12, CreatedMs: at(3*time.Minute + 5*time.Second), DeadlineMs: at(-time.Hour),
 		Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, JournalEvents: 20, ParentId: "cart-7:3", ComponentDigest: "sha256:beef",
+		Steps: []*perdurev1.StepHeartbeat{{PromiseId: "order-42:3", Name: "copy", Attempt: 2, Details: []byte(`{"files": 7}`), AtMs: at(4 * time.Second)},
+			{PromiseId: "order-42:5", Name: "poll", Attempt: 1, AtMs: at(time.Minute)}},
 		Tags:       map[string]string{"team": "billing", "customer": "ann"},
 		Waiting:    &perdurev1.ExecutionAwaiting{WaitingOn: []string{"order-42:4"}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: "approved"},
 		Task:       &perdurev1.TaskInfo{State: "suspended", Version: 4, RetryAtMs: at(-20 * time.Second)},

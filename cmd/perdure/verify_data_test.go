@@ -457,6 +457,15 @@ func (s *plot) promise(id string, change func(p *recovery.Promise)) {
 	s.put(of(keys.Promise, id), recovery.AppendPromise(nil, p))
 }
 
+func (s *plot) header(id string, change func(h *state.Header)) (h state.Header) {
+	s.t.Helper()
+	h, err := state.DecodeHeader(s.get(of(keys.Header, id)))
+	s.must(err)
+	change(&h)
+	s.put(of(keys.Header, id), h.Encode())
+	return h
+}
+
 func (s *plot) task(id string, change func(t *recovery.Task)) {
 	s.t.Helper()
 	task, err := recovery.DecodeTask(s.get(of(keys.Task, id)))
@@ -657,6 +666,13 @@ func plantings() []planting {
 			key := s.below(of(keys.Holder, "holding"))[0]
 			s.put(key, s.get(key)[:6])
 		}, ""},
+		{"heartbeats of an ended execution", audit.RuleHeartbeat, "done", "", -1, func(s *plot) {
+			s.put(keys.HeartbeatOf("default", "done", s.header("done", func(*state.Header) {}).Incarnation),
+				state.EncodeHeartbeats([]state.StepHeartbeat{{Name: "copy", Attempt: 1, AtMS: 1, Details: []byte("half")}}))
+		}, "is not open"},
+		{"a heartbeat that is gone", audit.RuleHeartbeat, "asking", "", -1, func(s *plot) {
+			s.header("asking", func(h *state.Header) { h.HeartbeatAt = 1 })
+		}, "none is stored"},
 		{"a key of no family", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
 	}
 }

@@ -18,6 +18,38 @@ var leaseBugs = []mutation.Bug{
 		From: `reply.Lost = append(reply.Lost, token)`, To: `_ = token`, Tests: "TestLease",
 	},
 	{
+		File: "fsm/machine/heartbeat.go", Rule: "heartbeat of a step: what it reports is stored",
+		From: `t.reported(ex, of)`, To: `_ = of`, Tests: "TestStepHeartbeat",
+	},
+	{
+		File: "fsm/machine/step_heartbeat.go", Rule: "heartbeat of a step: a step with a result has none",
+		From: `return !inv.Completed && runsLocally(inv.Kind)`, To: `return runsLocally(inv.Kind)`, Tests: "TestStepHeartbeat",
+	},
+	{
+		File: "fsm/machine/step_heartbeat.go", Rule: "heartbeat of a step: they are bounded in number",
+		From: `!known && len(stored) == state.MaxHeartbeats`, To: `!known && len(stored) == 2*state.MaxHeartbeats`, Tests: "TestStepHeartbeatDropped",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "heartbeat of a step: they end with the execution",
+		From: "t.dropHeartbeats(ex)\n\tt.reachChildren(ex)", To: "t.reachChildren(ex)", Tests: "TestStepHeartbeatEnds",
+	},
+	{
+		File: "fsm/machine/incarnation.go", Rule: "heartbeat of a step: they end with the incarnation",
+		From: "t.leaveSection(old)\n\tt.dropHeartbeats(old)", To: "t.leaveSection(old)", Tests: "TestStepHeartbeatEnds",
+	},
+	{
+		File: "fsm/machine/release.go", Rule: "heartbeat of a step: a release carries them",
+		From: `t.reported(ex, req.Steps)`, To: `_ = req.Steps`, Tests: "TestStepHeartbeat",
+	},
+	{
+		File: "fsm/machine/step_heartbeat.go", Rule: "heartbeat of a step: replicas without the feature level store none",
+		From: `t.m.feature < state.LevelFunctions || ex.h.Status.Terminal()`, To: `ex.h.Status.Terminal()`, Tests: "TestStepHeartbeatNeedsLevel",
+	},
+	{
+		File: "durable/commit.go", Rule: "heartbeat of a step: a task that is given back has them",
+		From: `Steps: t.lastReports()}}}`, To: `}}}`, Tests: "TestHeartbeatDetailsOfALongPause",
+	},
+	{
 		File: "recovery/inherit.go", Rule: "lease: an inherited one lasts from the new leader's clock on",
 		From: `at := after(max(now, since), t.TTL)`, To: `at := after(now, t.TTL)`, Tests: "TestInheritLease",
 	},
