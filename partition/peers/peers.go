@@ -273,15 +273,17 @@ func Dial(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 	)
 }
 
-// Close ends the calls of and to the other nodes.
+// Close ends the calls of and to the other nodes. It blocks while a connection ends; Client refuses meanwhile.
 func (p *Peers) Close() error {
 	p.mu.Lock()
 	p.closed = true
+	conns := p.conns
+	p.conns = nil
+	p.mu.Unlock()
 	var errs []error
-	for _, c := range p.conns {
+	for _, c := range conns {
 		errs = append(errs, c.Close())
 	}
-	p.mu.Unlock()
 	for _, server := range p.servers {
 		server.Stop()
 	}
