@@ -136,6 +136,7 @@ func startIn(t testing.TB, r *Router, p uint32, name string) string {
 // TestAttachServesAllPartitions: a worker at any node gets the tasks of every partition, with a large
 // capacity and with a capacity of one.
 func TestAttachServesAllPartitions(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 4, neverActs)
 	for k, at := range all {
 		for _, size := range []int{10, 1} {
@@ -161,6 +162,7 @@ func TestAttachServesAllPartitions(t *testing.T) {
 
 // TestAttachIsPrompt: a worker with a capacity of one serves partitions of all nodes in turn without delay.
 func TestAttachIsPrompt(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
 	w := c.work(all[0], "w", 1)
@@ -193,6 +195,7 @@ func TestAttachIsPrompt(t *testing.T) {
 
 // TestAttachTwoNodes: workers at different nodes share what all partitions have.
 func TestAttachTwoNodes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
 	a, b := c.work(all[0], "a", 3), c.work(all[1], "b", 3)
@@ -217,6 +220,7 @@ func TestAttachTwoNodes(t *testing.T) {
 // TestAttachConservesCapacity: while workers come and go at any node, none receives more tasks than its
 // capacity. Every task is served, and in the end all capacity is free.
 func TestAttachConservesCapacity(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 4, neverActs)
 	rng := rand.New(rand.NewPCG(4, 2))
 	c := newCrew(t, all)
@@ -243,6 +247,7 @@ func TestAttachConservesCapacity(t *testing.T) {
 
 // TestAttachCancelling: a cancel reaches a worker at another node than the leader.
 func TestAttachCancelling(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	for p := range uint32(3) {
 		w := all[0].Dispatcher().Attach(spec(fmt.Sprint("w", p), 3, "f"))
@@ -265,6 +270,7 @@ func later(t *testing.T, at *member) {
 
 // TestAttachSuperseded: a later stream of a worker ends the earlier one, at whatever node.
 func TestAttachSuperseded(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	var former *workers.Worker
 	for k := range 6 {
@@ -310,6 +316,7 @@ func move(t *testing.T, all []*member, p uint32) {
 // TestAttachLeaderMoves: leaders change while workers hold sent and unsent tasks. No task is delivered twice
 // or lost, and no capacity is lost.
 func TestAttachLeaderMoves(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	at := all[0]
 	w := at.Dispatcher().Attach(spec("w", 20, "f"))
@@ -342,6 +349,7 @@ func TestAttachLeaderMoves(t *testing.T) {
 // TestAttachUnderUnrest: leaders move all the time. Every task is served, and all capacity is free in the
 // end.
 func TestAttachUnderUnrest(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	// A transfer that the library gives up, as it does after an election time-out, may leave a group that refuses
 	// writes (see handAgain); here it is asked again at once.
 	all := newClusterWith(t, 3, neverActs)
@@ -370,6 +378,7 @@ func TestAttachUnderUnrest(t *testing.T) {
 // TestAttachNodeDies: a node goes that leads partitions and has workers. Its workers come back elsewhere and
 // know what they hold; those of other nodes get everything.
 func TestAttachNodeDies(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	gone := all[1]
 	w := gone.Dispatcher().Attach(spec("w", 6, "f"))
@@ -430,6 +439,7 @@ func TestAttachNodeDies(t *testing.T) {
 // TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. The next leader delivers
 // the tasks that it had assigned and not sent, once, long before any lease ends.
 func TestAttachLeaderKilled(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	// The killed leader gives up after a while without contact; it is closed after that.
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.LeaderLease = soon / 3 })
 	gone := leaderOf(t, all, 1)

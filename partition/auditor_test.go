@@ -70,6 +70,7 @@ func verified(t *testing.T, m *member) (audits map[string][]*perdurev1.ReplicaAu
 // TestVerifyAndAudit: on whichever node an operator asks, every replica of every node is checked. The result
 // of a background audit is in the status, without ids, and once in the log. A violation halts nothing.
 func TestVerifyAndAudit(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	var log *logBuffer
 	all := newClusterWith(t, 3, time.Second, func(cfg *Config) {
 		if cfg.NodeID == "n3" {
@@ -106,6 +107,10 @@ func TestVerifyAndAudit(t *testing.T) {
 	victim.start(t)
 	waitFor(t, "the audit in the background", func() bool { return victim.router.slots[1].Load().Status().GetAudit().GetFound() > 0 },
 		func() string { return log.String() })
+	waitFor(t, "n1 to reach n3 again", func() bool { // its connection to the former n3 may not have ended yet
+		s, err := all[0].Operator().ClusterStatus(bg(t))
+		return err == nil && !slices.ContainsFunc(s.Nodes, func(n *perdurev1.ClusterNode) bool { return !n.Reachable })
+	}, nil)
 	broken, refused := verified(t, all[0])
 	if len(refused) != 0 {
 		t.Fatalf("refused by %v", refused)

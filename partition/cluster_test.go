@@ -100,6 +100,7 @@ func leaderOf(t *testing.T, all []*member, p uint32) *member {
 
 // TestClusterForms: three nodes become one cluster, each leads its share, and each answers for all.
 func TestClusterForms(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 4)
 	for p := range uint32(4) {
 		want := all[int(p)%3]
@@ -157,6 +158,7 @@ func equalReplicas(t *testing.T, all []*member, p uint32) {
 // TestClusterLosesANode: whichever node goes, the others serve everything that was acknowledged; it comes
 // back and catches up.
 func TestClusterLosesANode(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 3)
 	ctx := bg(t)
 	made := 0
@@ -190,6 +192,7 @@ func TestClusterLosesANode(t *testing.T) {
 
 // TestStrangersAreRefused: a server that may not join gets the reason, and nothing changes.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 3)
 	before := all[0].Directory().Epoch
 	var addrs []string
@@ -255,6 +258,7 @@ func TestWipedNode(t *testing.T) {
 // TestLaggingNode: a node that was away for longer than the others keep their logs gets a whole state and
 // continues from it, also when it is stopped and started again right after.
 func TestLaggingNode(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 3, func(c *Config) {
 		c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 32, 16, 20*time.Millisecond
 	})

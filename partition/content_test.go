@@ -14,6 +14,7 @@ import (
 // no file. It keeps running, and gets the state when there is space. A rebuild does the same, and the replica
 // keeps serving.
 func TestSnapshotRefusedForDisk(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	var disks []*fakeDisk
 	log, said := newLog(t)
 	all := newCluster(t, 1, func(cfg *Config) {

@@ -149,6 +149,7 @@ func TestDiskLow(t *testing.T) {
 // TestOneDiskFull: a node whose disk is full, with writes in flight that find no space, does not end. The
 // others lead and continue; when there is space again the node catches up.
 func TestOneDiskFull(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all, disks := newDiskCluster(t)
 	made := 0
 	create := func(n int, at ...*member) {

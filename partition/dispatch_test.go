@@ -66,6 +66,7 @@ func held(t testing.TB, r *group.Replica, worker string) []*perdurev1.TaskToken 
 
 // A worker never receives more tasks than its capacity, whatever partitions, streams and entries in flight.
 func TestCapacityIsNeverExceeded(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newMemNode(t, 4)
 	r, d := n.Router(), n.Dispatcher()
 	const capacity, total = 3, 300
@@ -246,6 +247,7 @@ func TestSentAgain(t *testing.T) {
 
 // Two workers with capacity share the load.
 func TestWorkersShare(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newMemNode(t, 2)
 	r, d := n.Router(), n.Dispatcher()
 	a, b := d.Attach(spec("a", 100, "f")), d.Attach(spec("b", 100, "f"))

@@ -26,6 +26,7 @@ func nextTask(t *testing.T, w *workers.Worker) workers.Delivery {
 // A task carries the highest timestamp that its leader had from the worker before it acquired the task,
 // whichever node leads. A task that is sent again carries none.
 func TestTasksCarryTimestamps(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	s := spec("w", 9, "f")
 	s.Timestamp, s.LeaseMS = 3, 10_000 // other nodes are notified a sixteenth of a lease apart
@@ -101,6 +102,7 @@ func TestSilentWorkerGetsNothing(t *testing.T) {
 // Tasks that a worker was not sent when its stream ends go to others at once, whichever node has assigned
 // them.
 func TestUnsentTasksAreReturned(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	w := all[0].Dispatcher().Attach(spec("w", 9, "f"))
 	ids := map[string]bool{}

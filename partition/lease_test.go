@@ -22,6 +22,7 @@ func firstExpiration(t *testing.T, r *group.Replica) (at int64) {
 
 // A new leader gives the leases that it inherits their full time from when it begins to serve.
 func TestLeasesAreInherited(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 3, neverActs)
 	at := all[0]
 	w := at.Dispatcher().Attach(spec("w", 1, "f"))

@@ -68,6 +68,7 @@ func announced(t *testing.T, at *member, want ...uint64) {
 // A new cluster begins at the newest level that all of its members know. It stays there when they are upgraded, so that
 // they can go back, until an operator raises it. Raising it too early is refused and names the members.
 func TestClusterUpgrade(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const older, newest, partitions = state.FeatureLevel - 1, state.FeatureLevel, 2
 	node := 0
 	all := newCluster(t, partitions, func(c *Config) {
@@ -169,6 +170,7 @@ func TestStateOfANewerLevel(t *testing.T) {
 
 // A node that is alone begins at the newest level. Its data stay at their level under a newer program until an upgrade.
 func TestFeatureLevelAlone(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const older, newest = state.FeatureLevel - 1, state.FeatureLevel
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
 	cfg.featureLevel = older
@@ -203,6 +205,7 @@ func TestFeatureLevelAlone(t *testing.T) {
 
 // With AutoUpgrade the level rises when the last member knows the next one.
 func TestAutoUpgrade(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const older = state.FeatureLevel - 1
 	node := 0
 	all := newCluster(t, 2, func(c *Config) {
@@ -223,6 +226,7 @@ func TestAutoUpgrade(t *testing.T) {
 
 // A new leader proposes nothing that a member's program may not know: the others would stop.
 func TestOlderMembersGoOn(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const older = state.LevelLeases - 1
 	all := newClusterWith(t, 3, neverActs, func(c *Config) { c.featureLevel = older })
 	at := all[0]

@@ -179,6 +179,7 @@ func TestMetricsRegisteredTwice(t *testing.T) {
 
 // Three nodes' figures fit together, a lost leadership and a state sent whole are counted.
 func TestClusterMetrics(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs, func(cfg *Config) {
 		cfg.Registerer = prometheus.NewRegistry()
 		cfg.TrailingLogs = 16

@@ -29,6 +29,7 @@ func apart(t testing.TB, all []*member) (leader, other *member) {
 // other nodes' tasks at its node, however many and however large they are. It gets all of them once it reads.
 // Another worker gets its tasks meanwhile.
 func TestTasksOfOtherNodesAreBoundedInBytes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 1)
 	leader, at := apart(t, all)
 	const tasks, size = 40, 256 << 10

@@ -88,6 +88,7 @@ func scripted(reason perdurev1.Reason) error {
 // harmless: with a request id, or if the command is idempotent. It always repeats one that was surely not
 // applied.
 func TestOnlyTheRepeatableIsRepeated(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	withoutID := func(cmd *commandv1.Command) *commandv1.Command {
 		cmd.Request = nil
 		return cmd

@@ -17,6 +17,7 @@ import (
 // TestUnknownOutcomeStays: the refusal of a later attempt does not replace the unknown outcome of an earlier
 // one, unless the machine itself refuses, which it never does after it has applied the request.
 func TestUnknownOutcomeStays(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n, _ := newGatedNode(t, 1)
 	const (
 		unknown  = perdurev1.Reason_REASON_OUTCOME_UNKNOWN
@@ -145,6 +146,7 @@ func TestErrorsAreTyped(t *testing.T) {
 // TestLinearizableReadsGoToTheLeader: a router and the peer service ask for the leader's confirmation unless the caller
 // wants a stale read.
 func TestLinearizableReadsGoToTheLeader(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, createCmd("p"))

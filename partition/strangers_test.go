@@ -44,6 +44,7 @@ func stranger(t testing.TB, server, addr string) *ingresstest.Caller {
 // TestStrangersBodiesAreNotRead: the port does not read the requests of servers that are no members,
 // whichever methods they call, and members' calls continue.
 func TestStrangersBodiesAreNotRead(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newCluster(t, 1)
 	addr := all[0].cfg.PeerAddr
 	const conns, calls, each = 8, 12, 4 << 20

@@ -13,6 +13,7 @@ import (
 
 // The log that is kept behind a marker is bounded by bytes, on the leader and on the followers.
 func TestTrailingLogByBytes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const bound = 1 << 20
 	all := newCluster(t, 3, func(c *Config) { c.SnapshotBytes, c.TrailingBytes = bound, bound })
 	r := all[0].Router()

@@ -90,6 +90,7 @@ func TestRunWatch(t *testing.T) {
 
 // A node that does not lead asks the leader, and learns of a change between its read and its request.
 func TestRunWatchElsewhere(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 8))
@@ -128,6 +129,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 // A node that becomes the leader between a watcher's read and its wait reports a change in between: it has
 // applied that as a follower, and no other node is left to ask.
 func TestRunWatchOfANewLeader(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 2))
@@ -174,6 +176,7 @@ func followRun(ctx context.Context, r *Router, id string, seen chan<- group.RunV
 // Watchers at every node see each change although the leadership moves: handed on, given up, and lost with
 // its node.
 func TestRunWatchAcrossLeaders(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	all := newClusterWith(t, 1, neverActs)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
