@@ -29,6 +29,7 @@ func threeNodes(t *testing.T) []*world {
 		cfg.GossipAddr, cfg.Join, cfg.PeerAddr = addrs[i], addrs[:3], addrs[3+i]
 		// Nothing here waits for a silent leader, and a node that is not given a core for a while is none.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = 5*time.Second, 5*time.Second, 5*time.Second
+		cfg.CommitTimeout = 50 * time.Millisecond // the followers learn soon what was committed
 		all.Go(func() { nodes[i], errs[i] = begin(cfg) })
 	}
 	all.Wait()

@@ -170,6 +170,7 @@ func TestGraphThroughANode(t *testing.T) {
 
 // TestGraphStatusWaits holds a question open until there is something new to say.
 func TestGraphStatusWaits(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	g := w.graphs()
 	submit := func(id string) *perdurev1.GraphStatus {
@@ -256,6 +257,7 @@ func TestGraphStatusWaits(t *testing.T) {
 
 // TestGraphStatusEndsWithTheNode has a node stop that holds a question open.
 func TestGraphStatusEndsWithTheNode(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := startNode(t, nil)
 	w := connect(t, n)
 	if _, err := w.graphs().Submit(soon(t), &perdurev1.SubmitGraphRequest{Namespace: w.ns, Id: "run", Graph: twoSignals()}); err != nil {

@@ -37,6 +37,7 @@ func (w *world) next(last *perdurev1.GraphStatus) (*perdurev1.GraphStatus, error
 
 // A run that changes all the time is shown about ten times a second, in the newest state, up to its end.
 func TestGraphWatchPace(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	const signals = 600
 	s := w.submit("run", manySignals(signals))
@@ -77,7 +78,7 @@ func TestGraphWatchPace(t *testing.T) {
 }
 
 // A watcher gets a change at once, on whichever node it is and whichever leads the run.
-func TestGraphWatchTold(t *testing.T) {
+func TestGraphWatchNotified(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
 	const runs, changes = 4, 6 // of four partitions

@@ -14,7 +14,7 @@ func TestHungWorker(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
 	at, elsewhere := nodes[0], nodes[1]
-	const many, lease = 8, 2000 // of four partitions
+	const many, lease = 8, 1000 // of four partitions
 	hung := at.hello(&perdurev1.Hello{WorkerId: "hung", Functions: []string{"f"}, Capacity: 4 * many, LeaseMs: lease})
 	for i := range many {
 		elsewhere.start(fmt.Sprint("x", i), "f")

@@ -98,6 +98,7 @@ func TestOutboundResults(t *testing.T) {
 }
 
 func TestOutboundTooLarge(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	var size atomic.Int64
 	fill := byte('1')
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -190,6 +191,7 @@ func TestOutboundDoesNotRepeat(t *testing.T) {
 }
 
 func TestOutboundTimeout(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	over := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/body" {

@@ -40,6 +40,7 @@ func (n *outboundNode) under(s *outboundSession) int {
 // TestOutboundAsksForItsLease delivers a task late, or again by a new leader. The service is called once the
 // partition has confirmed the lease, and not at all when the task has gone to another worker.
 func TestOutboundAsksForItsLease(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newOutboundNode(t, callLease, time.Minute)
 	var asked atomic.Int64
 	var confirmed atomic.Pointer[time.Time]
@@ -89,6 +90,7 @@ func TestOutboundAsksForItsLease(t *testing.T) {
 // TestOutboundEndsWithItsLease: a call under way ends when its lease was not confirmed for a whole lease, and
 // continues while it is confirmed.
 func TestOutboundEndsWithItsLease(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newOutboundNode(t, callLease, time.Minute)
 	url, came, answer := heldCall(t)
 	defer close(answer)

@@ -171,6 +171,7 @@ func TestOutboundKeepsItsTasks(t *testing.T) {
 
 // A call whose task is over is ended, and nothing is said of it.
 func TestOutboundEndsWhatIsLost(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newOutboundNode(t, 300*time.Millisecond, 0)
 	url, came, _ := heldCall(t)
 	n.submit("a", "r", url)
@@ -195,6 +196,7 @@ func grantedTo(n *outboundNode, ns string) int {
 
 // A namespace without calls gives its session up, and gets one again.
 func TestOutboundRetires(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newOutboundNode(t, 10*time.Second, 20*time.Millisecond)
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for round := range 3 {
@@ -213,6 +215,7 @@ func TestOutboundRetires(t *testing.T) {
 
 // TestOutboundFindsWhatWaits: a node that begins to serve finds the tasks that wait already.
 func TestOutboundFindsWhatWaits(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newOutboundNode(t, 10*time.Second, 0)
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	n.out.Close(t.Context())
