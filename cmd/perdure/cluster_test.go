@@ -451,7 +451,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	}
 
 	s.rebuilt = make(chan struct{})
-	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s")
+	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "1200ms")
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "partition 3 on n2") || !strings.Contains(stderr, "NOT_FINISHED") ||
 		!strings.Contains(stderr, "hint: the rebuild continues;") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
@@ -460,7 +460,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	s.mu.Lock()
 	s.statuses = []*perdurev1.ClusterStatus{wellCluster()}
 	s.mu.Unlock()
-	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s", "--json")
+	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "1200ms", "--json")
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun, or be done already") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
@@ -470,6 +470,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 }
 
 func TestClusterUnavailable(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	sh := &shell{addr: "127.0.0.1:1"}
 	for _, args := range []string{"cluster status", "cluster transfer --from n1", "replica rebuild --node n1 --partition 0 --wait 300ms", "cluster upgrade"} {
 		timeout := "300ms"

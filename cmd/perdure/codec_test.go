@@ -293,6 +293,7 @@ func TestCodecCommand(t *testing.T) {
 
 // The command is started once, gets what it has to know, and its failures are bounded and clear.
 func TestCodecProtocol(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	server := shop()
 	sh := &shell{addr: server.serve(t)}
 	story := func(behaviour string, args ...string) (stdout, stderr string, code int) {

@@ -120,9 +120,9 @@ func TestNoNode(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	sh := &shell{addr: deadAddr}
 	sh.story(t, "no_node",
-		"list --timeout 2s",
-		"--json --timeout 2s describe order-42",
-		"--timeout 2s start charge --id a --timeout 1h",
+		"list --timeout 500ms",
+		"--json --timeout 500ms describe order-42",
+		"--timeout 500ms start charge --id a --timeout 1h",
 		"list --addr nowhere",
 		"list --timeout 0s",
 	)

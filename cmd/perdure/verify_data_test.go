@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestMain(m *testing.M) {
 	}
 	testkit.WaitingTests(8)
 	code := m.Run()
-	if used {
+	if used.Load() {
 		if n, err := theNode(); err == nil {
 			_ = os.RemoveAll(filepath.Dir(n.stopped))
 		}
@@ -111,11 +112,11 @@ func TestMain(m *testing.M) {
 	testkit.Exit(code)
 }
 
-var used bool
+var used atomic.Bool
 
 func aRealNode(t *testing.T) *realNode {
 	t.Helper()
-	used = true
+	used.Store(true)
 	n, err := theNode()
 	if err != nil {
 		t.Fatal(err)
@@ -687,6 +688,7 @@ func latchOf(s *plot, run, signal string) []byte {
 
 // verify names every planted fault, by its rule and its object, in the partition it is in.
 func TestVerifyFindsWhatIsPlanted(t *testing.T) {
+	t.Parallel() // others wait meanwhile
 	n := aRealNode(t)
 	if all := plantings(); len(all) < 40 {
 		t.Errorf("only %d plantings", len(all))
@@ -730,6 +732,7 @@ func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 // A running cluster reports the same faults, on every node, and continues to serve. Faults in different call
 // trees are looked for together.
 func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
+	t.Parallel() // others wait meanwhile
 	n := aRealNode(t)
 	left := plantings()
 	nodes := 0

@@ -155,6 +155,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestVerifyUnavailable(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	sh := &shell{addr: "127.0.0.1:1"}
 	if stdout, stderr, code := sh.run("verify", "--timeout", "300ms"); code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "UNAVAILABLE") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
