@@ -13,8 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"perdure/client"
+	"perdure/examples/internal/cluster"
 	"perdure/internal/testkit"
 )
 
@@ -28,8 +30,14 @@ type process struct {
 // beExample, in the environment, makes the test binary the example: nothing has to be built for its processes.
 const beExample = "GRAPH_TEST_BE_EXAMPLE"
 
+// noNode is an address at which no node listens. A process with it does not wait for as long as a user may have to.
+const noNode = "127.0.0.1:1"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(beExample) != "" {
+		if slices.Contains(os.Args, noNode) {
+			cluster.AnswerTime = 2 * time.Second
+		}
 		main()
 	}
 	testkit.WaitingTests(4)
@@ -96,7 +104,7 @@ func TestKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
-	args := []string{"--work", work, "--latency", "150ms", "--json"}
+	args := []string{"--work", work, "--latency", "150ms", "--lease", "1s", "--json"}
 
 	// The killed processes do not approve, so none of them can end before the kill.
 	done := map[string]int{} // nodes that were seen to have completed, and how much had run when they were

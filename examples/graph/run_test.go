@@ -152,6 +152,7 @@ var (
 
 // TestRun runs the example as a user does who gives the approval: suspended, approved, at its end, and again.
 func TestRun(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
@@ -245,6 +246,7 @@ func comparePicture(t *testing.T, path string) {
 
 // TestStrict lets the run fail with its branch, and has it retried.
 func TestStrict(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
@@ -282,6 +284,7 @@ func TestStrict(t *testing.T) {
 // TestRepairedByTheUser has a run fail because a file that it needs is broken. The user repairs the file, and
 // the same command continues the run.
 func TestRepairedByTheUser(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
@@ -326,7 +329,13 @@ func TestNoNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
-	code, out, errs := inProcess(t, ctx, "--addr", "127.0.0.1:1", "--work", work)
+	p := start(t, ctx, "--addr", noNode, "--work", work)
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		t.Fatal("the process does not end")
+	}
+	code, out, errs := p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()
 	if code != exitFailed || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "graph: no node answers at 127.0.0.1:1 (") {
 		t.Errorf("exit %d, said %q and %q", code, out, errs)
 	}

@@ -14,6 +14,7 @@ import (
 // An order that is cancelled while the warehouse picks it is refunded, and its goods are released: by its clean-up
 // execution, though the worker was gone when the order was cancelled.
 func TestCancelledOrderIsRefunded(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	node, err := embed.Start(ctx, embed.Config{DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",

@@ -167,7 +167,7 @@ func TestNoNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	dir := t.TempDir()
-	p := startIn(t, ctx, dir, "--addr", "127.0.0.1:1")
+	p := startIn(t, ctx, dir, "--addr", noNode)
 	code := p.exit(ctx)
 	said := p.stderr.String()
 	if code != exitFailed || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "orders: no node answers at 127.0.0.1:1 (") {

@@ -50,6 +50,7 @@ func undisturbedRun(t *testing.T, ctx context.Context) {
 }
 
 func TestUndisturbed(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	undisturbedRun(t, ctx)

@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"perdure/examples/internal/cluster"
 	"perdure/internal/testkit"
 )
 
@@ -24,8 +26,14 @@ const testTime = 3 * time.Minute
 // beExample, in the environment, makes the test binary the example: nothing has to be built for its processes.
 const beExample = "ORDERS_TEST_BE_EXAMPLE"
 
+// noNode is an address at which no node listens. A process with it does not wait for as long as a user may have to.
+const noNode = "127.0.0.1:1"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(beExample) != "" {
+		if slices.Contains(os.Args, noNode) {
+			cluster.AnswerTime = 2 * time.Second
+		}
 		main()
 	}
 	testkit.WaitingTests(8)

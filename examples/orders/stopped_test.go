@@ -20,6 +20,7 @@ import (
 // TestStoppedWorker freezes a worker in the middle of a step for longer than its lease. Another worker
 // continues; when the frozen one thaws, none of its results counts.
 func TestStoppedWorker(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	for _, c := range []struct {
 		step    string
 		attempt uint32 // in which the step succeeds: a lost attempt that was announced counts
@@ -29,7 +30,7 @@ func TestStoppedWorker(t *testing.T) {
 		{StepBook, 1},   // in a child
 	} {
 		t.Run(c.step, func(t *testing.T) {
-			t.Parallel() // most of it is waiting
+			t.Parallel()
 			if testing.Short() && c.step == StepBook {
 				t.Skip("the child is the last of the slow worker's steps; the other two steps are frozen in the same way")
 			}
@@ -61,7 +62,7 @@ func stopWorkerIn(t *testing.T, step string, attempt uint32) {
 
 	// The slow worker gets the order; the step in question takes it so long that it can be frozen in the middle
 	// also on a busy machine, and its lease does not end before.
-	slow := worker("slow", "2s", "5s")
+	slow := worker("slow", "1500ms", "4s")
 	driver := start(t, ctx, slices.Concat(common, []string{"--driver", "--json"})...)
 	effects := follow(t, work)
 	var frozen Effect

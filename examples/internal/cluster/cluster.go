@@ -20,8 +20,9 @@ import (
 	"perdure/embed"
 )
 
-// answerTime bounds the wait for a cluster's id; a cluster without an answer by then counts as absent.
-const answerTime = 10 * time.Second
+// AnswerTime bounds the wait for a cluster's id; a cluster without an answer by then counts as absent. Only a process
+// that tests an absent cluster sets it, before it calls anything.
+var AnswerTime = 10 * time.Second
 
 // SplitAddrs reads --addr: addresses with commas between them.
 func SplitAddrs(text string) (addrs []string, err error) {
@@ -37,17 +38,13 @@ func SplitAddrs(text string) (addrs []string, err error) {
 
 // Which asks the cluster behind opts for its id, and returns the namespace of the options.
 func Which(ctx context.Context, opts client.Options) (cluster, namespace string, err error) {
-	return which(ctx, opts, answerTime)
-}
-
-func which(ctx context.Context, opts client.Options, wait time.Duration) (cluster, namespace string, err error) {
 	opts.Logger = slog.New(slog.DiscardHandler) // what goes wrong is said once, at the end
 	c, err := client.Dial(opts)
 	if err != nil {
 		return "", "", err
 	}
 	defer c.Close()
-	cluster, err = idWithin(ctx, c, wait)
+	cluster, err = ID(ctx, c)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		err = errors.New("stopped before a node answered")
@@ -59,10 +56,8 @@ func which(ctx context.Context, opts client.Options, wait time.Duration) (cluste
 }
 
 // ID is the unique id that a cluster got when it was founded.
-func ID(ctx context.Context, c *client.Client) (string, error) { return idWithin(ctx, c, answerTime) }
-
-func idWithin(ctx context.Context, c *client.Client, wait time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+func ID(ctx context.Context, c *client.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTime)
 	defer cancel()
 	s, err := c.ClusterStatus(ctx)
 	if err == nil && s.GetClusterId() == "" {

@@ -41,7 +41,8 @@ func TestNode(t *testing.T) {
 		first = id
 		Stop(node, log)
 	}
-	if _, _, err := which(t.Context(), opts, time.Second); err == nil || !strings.Contains(err.Error(), "no node answers at "+opts.Addrs[0]) {
+	AnswerTime = time.Second
+	if _, _, err := Which(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "no node answers at "+opts.Addrs[0]) {
 		t.Errorf("gone: %v", err)
 	}
 }
