@@ -19,7 +19,9 @@ import (
 type activation struct {
 	*hold
 	w    *Worker
-	task *perdurev1.Task
+	task *perdurev1.Task // until load
+	// wait is the state of a function that waits in memory.
+	wait stickyWait
 	info ExecutionInfo
 	// codec is the function's.
 	codec Codec
@@ -61,6 +63,10 @@ type activation struct {
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
 	// runtime.Goexit.
 	entered, returned, unwinding bool
+	// slot: it counts as a function that runs. idle: it has no hold, since the function waits in memory or was dropped.
+	slot, idle bool
+	// continued counts the waits after which the function continued in memory.
+	continued int
 	// release is what the activation sends after the user's deferred functions have run; nil for none.
 	release *taskRelease
 	// check is set if the activation checks a journal, for no task.
@@ -142,10 +148,8 @@ func (t *activation) run() {
 	defer t.close()
 	asked := t.secureLease()
 	t.announce()
-	if !t.w.takeSlot(t) {
-		return
-	}
-	defer t.w.freeSlot()
+	defer t.leaveSlot()
+	t.enterSlot()
 	f := t.w.functions[t.info.Function]
 	if f == nil {
 		t.failTask(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
@@ -154,7 +158,8 @@ func (t *activation) run() {
 		t.runEntity(e)
 		return
 	}
-	t.load()
+	t.load(t.task)
+	t.task = nil // its entries are folded
 	if asked {
 		t.refresh() // the entries in the task may be older than the lease that the heartbeat confirmed
 	}
@@ -184,7 +189,7 @@ func (t *activation) run() {
 func (t *activation) close() {
 	p := recover()
 	t.owner.Store(0) // the runtime may give the goroutine's number to another one
-	defer t.w.activationClosed(t.hold)
+	defer t.w.activationClosed(t)
 	defer t.cancel(errLost)
 	t.background.stop() // before the task goes to another worker
 	switch {
@@ -208,17 +213,16 @@ func (t *activation) close() {
 }
 
 // load reads the whole journal: the entries that came with the task, and the rest.
-func (t *activation) load() {
-	t.ingest(t.task.GetEntries())
-	for t.journal.next < t.task.GetNextSeq() {
+func (t *activation) load(task *perdurev1.Task) {
+	t.ingest(task.GetEntries())
+	for t.journal.next < task.GetNextSeq() {
 		if before := t.journal.next; t.readOn() == before {
-			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, t.task.GetNextSeq()))
+			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, task.GetNextSeq()))
 		}
 	}
 	if !t.journal.started {
 		t.failTask(fmt.Errorf("durable: the journal of %s does not begin with ExecutionStarted", t.info.ID))
 	}
-	t.task = nil // its entries are folded
 }
 
 // readPage fetches a page of entries.

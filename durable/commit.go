@@ -106,6 +106,10 @@ func (t *activation) commit(c commit) error {
 		// ACQUIRED reply there is nothing to revoke.
 		msg.Credit = 1
 	}
+	sticks := t.mayStick(c)
+	if sticks {
+		t.w.setSticks(t.hold, t)
+	}
 	req := t.w.c.NewRequest()
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
@@ -114,6 +118,9 @@ func (t *activation) commit(c commit) error {
 			ContinueAsNew: msg.ContinueAsNew, Credit: t.w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
+	if sticks {
+		t.w.setSticks(t.hold, nil)
+	}
 	if e := resp.GetError(); e != nil {
 		if e.GetReason() == perdurev1.Reason_REASON_RULE_BROKEN && !c.acknowledges {
 			if !t.journal.cancelled {
@@ -134,7 +141,11 @@ func (t *activation) commit(c commit) error {
 	t.w.committed(t)
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		t.w.activationEnded(t.hold)
-		t.unwind()
+		if t.wait.wake == nil {
+			t.unwind()
+		}
+		t.stick(msg.Events)
+		return nil
 	}
 	if t.journal.lacks(msg.Events, reply) {
 		reply = t.readBack(reply)
@@ -264,17 +275,21 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 		if tries == maxWaits {
 			t.failTask(fmt.Errorf("durable: %s: %d commits found the wait satisfied, but the journal lacks %v", t.info.ID, maxWaits, open))
 		}
+		continued := t.continued
 		if err := t.awaitOnce(&perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}); err != nil {
 			return err
+		}
+		if t.continued != continued {
+			tries = -1 // as a replay counts them
 		}
 	}
 }
 
-// maxWaits is how often a wait is committed: a reply that leaves the task here brings the results.
+// maxWaits is how often a wait is committed in one activation: a reply that leaves the task here brings the results.
 const maxWaits = 3
 
-// awaitOnce commits a wait. It returns nil when the wait is satisfied already, and ErrCancelled; otherwise the activation
-// ends here.
+// awaitOnce commits a wait. It returns nil when the wait is satisfied already or the function has waited in memory, and
+// ErrCancelled; otherwise the activation ends here.
 func (t *activation) awaitOnce(wait *perdurev1.ExecutionAwaiting) error {
 	if t.cancelling() {
 		return ErrCancelled

@@ -23,7 +23,7 @@
 //		return durable.Call(ctx, ship, Parcel{Order: in.ID, Payment: paid.ID})
 //	})
 //
-// A worker runs the function from its beginning in each activation, so the function must ask for the same
+// A worker may run the function from its beginning at each wait, so the function must ask for the same
 // operations in the same order every time. Anything that differs between two runs (the time, chance, the
 // outside world) comes from an operation: Now, Random, Run. Every operation takes the next child number of
 // the execution (order-42:0, order-42:1, ...); the journal keeps its kind, its name and its result under that
@@ -41,9 +41,11 @@
 //   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started
 //     children that are still in the buffer are committed first. Otherwise they travel with the next
 //     commit, so ten calls of Go and one AwaitAll are one round.
-//   - A function that must wait ends its goroutine: the wait is committed and the goroutine ends by
+//   - A function that must wait gives its task back and stays in memory, bounded by StickyFunctions and StickyBytes. When
+//     the wait is over, it continues if this worker gets the next task and no other one had a task meanwhile. Otherwise it is
+//     replayed, on this worker or on another. A function that leaves the memory ends its goroutine by
 //     runtime.Goexit, which runs deferred functions. Do not put effects into them; operations called in
-//     them do nothing. When the wait is over, the function is replayed, on this worker or on another.
+//     them do nothing.
 //   - A function that is a node of a graph answers with a result, an error, Skip or SuspendOn. See Graph for
 //     how graphs are built here, and handed over.
 //   - Results are returned as they are read back from their encoding, and errors as *Error, the first

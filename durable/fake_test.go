@@ -56,6 +56,8 @@ type fakeServer struct {
 	others int
 	// page, if positive, is how many entries a task or a page carries.
 	page int
+	// spread: workers take turns.
+	spread bool
 	// manual: the test causes the world's events.
 	manual bool
 	// refuse, if set, decides whether a worker is welcome; hangs whether its n-th Hello gets no answer at all.
@@ -321,6 +323,9 @@ func (f *fakeServer) dispatch() {
 				ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
 				ex.version++
 				f.hand(c, ex, c.stamp)
+				if f.spread {
+					f.conns = append(slices.DeleteFunc(slices.Clone(f.conns), func(o *fakeConn) bool { return o == c }), c)
+				}
 				break
 			}
 		}

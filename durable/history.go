@@ -107,6 +107,8 @@ type history struct {
 	cancelled bool
 	reason    string
 	ended     bool
+	// size is the encoded size of its events.
+	size int
 }
 
 // ingest folds entries that came from the server. Those below next were seen before and are skipped.
@@ -207,6 +209,7 @@ func sameEvent(recorded, sent *perdurev1.Event) bool {
 
 // add folds one event. It checks no rule of the journal; it refuses an event that it cannot assign to an operation.
 func (r *history) add(seq uint64, ev *perdurev1.Event) error {
+	r.size += proto.Size(ev)
 	switch e := ev.GetKind().(type) {
 	case *perdurev1.Event_ExecutionStarted:
 		r.started, r.input = true, e.ExecutionStarted.GetInput()

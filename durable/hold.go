@@ -23,6 +23,9 @@ type hold struct {
 	loseOnce sync.Once
 	// cancelAsked is set when the journal or the node says that the execution is cancelling.
 	cancelAsked atomic.Bool
+	// sticks is the activation to keep in memory if the reply to the commit under way says that its function waits; nil for
+	// none. Worker.mu guards it.
+	sticks *activation
 	// acting is the activation whose context ends with the hold; nil if there is none.
 	actingMu sync.Mutex
 	acting   *activation
@@ -61,12 +64,12 @@ func newHold(w *Worker, task *perdurev1.Task) *hold {
 	return t
 }
 
-// attach makes an activation the one that acts for the hold.
+// attach makes an activation the one that acts for the hold; nil for none.
 func (t *hold) attach(a *activation) {
 	t.actingMu.Lock()
 	t.acting = a
 	t.actingMu.Unlock()
-	if t.isLost() {
+	if a != nil && t.isLost() {
 		a.cancel(errLost)
 	}
 }

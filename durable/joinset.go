@@ -127,8 +127,12 @@ func (s *JoinSet[T]) Next(ctx Context) (*Future[T], error) {
 		if tries == maxWaits {
 			t.failTask(fmt.Errorf("durable: %s: %d commits found the wait satisfied, but the journal has no result", t.child(s.n), maxWaits))
 		}
+		continued := t.continued
 		if err := s.await(); err != nil {
 			return nil, err
+		}
+		if t.continued != continued {
+			tries = -1 // as a replay counts them
 		}
 		i, ready = s.firstDone()
 	}

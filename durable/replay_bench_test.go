@@ -52,7 +52,7 @@ func BenchmarkReplay(b *testing.B) {
 				Entries: entries, NextSeq: uint64(len(entries))}
 			t := newActivation(newHold(w, task), task)
 			t.owner.Store(goroutine())
-			t.load()
+			t.load(task)
 			return t
 		}
 		b.Run(fmt.Sprintf("waits=%d/read", n), func(b *testing.B) {

@@ -77,9 +77,11 @@ type call struct {
 	mu    sync.Mutex // build draws the age of a request, for one sender at a time
 	sent  int        // the credit in the last message, guarded by mu
 	reply chan answer
-	// The worker's lock guards these: where it was sent last, and the credit that it may grant although its task is lost.
-	via     *session
-	promise int
+	// The worker's lock guards these: where it was sent last, the credit that it may grant although its task is lost, and
+	// whether an answer has come.
+	via      *session
+	promise  int
+	answered bool
 }
 
 func (c *call) message() *perdurev1.WorkRequest {
@@ -548,11 +550,12 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 		}
 		w.announceLocked()
 	}
-	w.mu.Unlock()
-	select {
-	case c.reply <- answer{m, s}:
-	default: // an earlier session has answered already
+	if !c.answered { // else an earlier session has answered already
+		c.answered = true
+		w.keepLocked(c.t, m)
+		c.reply <- answer{m, s}
 	}
+	w.mu.Unlock()
 }
 
 // welcomeTimeout bounds the wait for the next session's Welcome. A worker that holds tasks first gives each node a

@@ -16,7 +16,7 @@ func TestUnwinding(t *testing.T) {
 	f := newFake(t)
 	f.manual = true
 	var defers, saw, after atomic.Int32
-	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (out string, err error) {
+	f.worker(WorkerOptions{StickyFunctions: -1}, NewFunction("f", func(ctx Context, _ string) (out string, err error) {
 		defer func() {
 			defers.Add(1)
 			if recover() != nil || err != nil {
@@ -61,7 +61,7 @@ func TestPanicWhileUnwinding(t *testing.T) {
 	f := newFake(t)
 	f.manual = true
 	once := sync.OnceFunc(func() { panic("in a defer") })
-	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+	f.worker(WorkerOptions{StickyFunctions: -1}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		done := false
 		defer func() {
 			if !done {

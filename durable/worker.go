@@ -30,6 +30,11 @@ type WorkerOptions struct {
 	Lease time.Duration
 	// StopGrace is the time that running steps have after Run's context ends; then their contexts end. Default 10 s.
 	StopGrace time.Duration
+	// StickyFunctions is how many functions stay in memory while they wait, so that they continue without a replay;
+	// default 1000, negative for none. StickyBytes bounds the size of their journals together; default 64 MiB. The function
+	// that has waited longest makes place: it is replayed when its wait is over, like one that waits at a worker that stops.
+	StickyFunctions int
+	StickyBytes     int
 	// Digest names the version of the code. Executions are pinned to the digest that was current at their start: the one
 	// that was the last to be new to the cluster. A worker with a Digest gets those that are pinned to it, to a digest of
 	// CompatibleWith, or to none. A worker without one gets all.
@@ -63,6 +68,8 @@ const (
 	EventLost            EventKind = "lost"             // a task is no longer this worker's
 	EventProblem         EventKind = "problem"          // a task is released with Err
 	EventAttempt         EventKind = "attempt"          // a step failed with Err and will be tried again
+	EventContinued       EventKind = "continued"        // a function that waited in memory continues, without a replay
+	EventDropped         EventKind = "dropped"          // a function that waited in memory left it, and will be replayed
 )
 
 // Event is an event of the worker or one of its tasks. ID and Function are empty when it concerns no
@@ -99,11 +106,13 @@ type Worker struct {
 	mu      sync.Mutex
 	started bool
 	over    bool // Run waits for the goroutines, no more begin
-	// held are the tasks that this worker believes are its own; activations counts the goroutines, and idle is
-	// signalled when one ends.
+	// held are the tasks that this worker believes are its own; activations counts the goroutines, those that wait in
+	// memory too, and idle is signalled when one ends.
 	held        map[tokenKey]*hold
 	activations int
 	idle        chan struct{}
+	// sticky are the activations that wait in memory.
+	sticky stickyCache
 	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
 	busy, promised int
 	ledger         *credit.Ledger
@@ -161,6 +170,12 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	if opts.StopGrace <= 0 {
 		opts.StopGrace = 10 * time.Second
 	}
+	if opts.StickyFunctions == 0 {
+		opts.StickyFunctions = defaultStickyFunctions
+	}
+	if opts.StickyBytes <= 0 {
+		opts.StickyBytes = defaultStickyBytes
+	}
 	if opts.Codec == nil {
 		opts.Codec = JSON{}
 	}
@@ -191,6 +206,7 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		undrained:   map[credit.Link]bool{},
 		ledger:      credit.New(credit.Config{Rest: int64(creditRest)}, 0),
 	}
+	w.sticky = stickyCache{functions: opts.StickyFunctions, bytes: opts.StickyBytes, byExec: map[execKey]*activation{}}
 	w.drainedOnce = sync.OnceFunc(func() { close(w.drained) })
 	w.id = opts.Name + "-" + hex.EncodeToString(w.random(6))
 	w.log = opts.Logger.With("worker", w.id)
@@ -307,6 +323,7 @@ func (w *Worker) stop() {
 	case <-w.clock.After(drainTimeout):
 	}
 	close(w.stopping)
+	w.dropSticky()
 	if w.waitIdle(w.opts.StopGrace) {
 		w.settle()
 		return
@@ -471,7 +488,10 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	w.held[t.key] = t
 	t.busy = true
 	w.busy++
-	w.activations++
+	continues := w.continueLocked(t, task)
+	if !continues {
+		w.activations++
+	}
 	w.mu.Unlock()
 	if older != nil {
 		w.lose(older)
@@ -479,7 +499,9 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	if t.leaseLeft(now) > 0 {
 		t.announce()
 	}
-	go newActivation(t, task).run()
+	if !continues {
+		go newActivation(t, task).run()
+	}
 }
 
 // drop releases a task that was delivered too late, in case an earlier release was lost, and grants its credit again.
@@ -533,14 +555,26 @@ func (w *Worker) activationEnded(t *hold) {
 	w.returnCredit(t)
 }
 
-// activationClosed ends the bookkeeping of an activation; its goroutine calls it last.
-func (w *Worker) activationClosed(t *hold) {
-	w.mu.Lock()
-	w.unheldLocked(t)
-	w.mu.Unlock()
-	w.returnCredit(t)
+// holdClosed ends the bookkeeping of a hold; its activation calls it once.
+func (w *Worker) holdClosed(t *hold) {
+	w.activationEnded(t)
 	if t.announced.Load() {
 		w.event(Event{Kind: EventActivationEnded, ID: t.id, Function: t.function})
+	}
+}
+
+// activationClosed ends the bookkeeping of an activation; its goroutine calls it last. A hold that was given to it, and that it has
+// not taken, goes to a new one.
+func (w *Worker) activationClosed(t *activation) {
+	if !t.idle {
+		w.holdClosed(t.hold)
+	}
+	w.mu.Lock()
+	w.sticky.remove(t)
+	next, task := t.wait.next, t.wait.task
+	w.mu.Unlock()
+	if next != nil {
+		w.replace(next, task)
 	}
 	w.mu.Lock()
 	w.activations--
@@ -549,6 +583,13 @@ func (w *Worker) activationClosed(t *hold) {
 	case w.idle <- struct{}{}: // a level to look at again, not a count
 	default:
 	}
+}
+
+// setSticks sets which activation is kept in memory if a commit for the hold leaves its function waiting.
+func (w *Worker) setSticks(t *hold, a *activation) {
+	w.mu.Lock()
+	t.sticks = a
+	w.mu.Unlock()
 }
 
 // returnCredit takes the activation off the capacity in use, and announces what the ledger does not have yet.

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
+
+// stickyBugs break what keeps a function that waits in memory from acting for the wrong task.
+var stickyBugs = []mutation.Bug{
+	{
+		File: "durable/sticky.go", Rule: "sticky: no worker had the task meanwhile",
+		From: `key.version == t.wait.key.version+1 &&`, To: `key.version > t.wait.key.version &&`, Tests: "TestStickyOtherHistory",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the journal has the results that the function knows",
+		From: `!sameOutcome(is.outcome, was.outcome)) {`, To: `len(is.name) > len(is.name)) {`, Tests: "TestStickyOtherHistory TestJournalContinues",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the journal has the times that the function knows",
+		From: `is.timeMs != was.timeMs ||`, To: ``, Tests: "TestStickyOtherHistory TestJournalContinues",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the journal has results where the function knows them",
+		From: `is.doneSeq != was.doneSeq && was.doneSeq != unknownSeq ||`, To: ``, Tests: "TestJournalContinues",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the journal has no operation that the function has not made",
+		From: `len(r.ops) != int(n) || len(expected.ops) != int(n) ||`, To: `len(r.ops) < len(expected.ops) ||`, Tests: "TestJournalContinues",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a journal that is another one is replayed",
+		From: `if !t.journal.continues(expected, t.next) {`, To: `if t.journal.ended {`, Tests: "TestStickyOtherHistory",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: what was lost before the reply is not kept",
+		From: `w.held[t.key] != t ||`, To: ``, Tests: "TestStickyKeepsNothing",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a worker that stops keeps nothing",
+		From: `!= t || w.isStopping() {`, To: `!= t {`, Tests: "TestStickyKeepsNothing",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: only a function that waits is kept",
+		From: `m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED ||`, To: ``, Tests: "TestStickyKeepsNothing",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a hold that has ended does not reach the function",
+		From: "\tt.attach(nil)\n", To: "", Tests: "TestStickyFormerHold",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a function that waits in memory has no hold",
+		From: "\tt.hold.lose() // what still refers to it sends nothing\n", To: "", Tests: "TestStickyFormerHold", Hangs: 20 * time.Second,
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a function that waits in memory is none that runs",
+		From: "\tt.leaveSlot()\n\tt.idle = true\n", To: "\tt.idle = true\n", Tests: "TestStickyDropsWhileTasksArrive", Hangs: 20 * time.Second,
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: a function continues under a lease that surely holds",
+		From: `asked := t.secureLease()`, To: `asked := t.isLost()`, Tests: "TestStickyAsksForTheLease",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the number of functions in memory is bounded",
+		From: `c.order.Len() > c.functions || c.size > c.bytes {`, To: `c.size > c.bytes {`, Tests: "TestStickyBounds", Hangs: 20 * time.Second,
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the bytes of functions in memory are bounded",
+		From: `c.order.Len() > c.functions || c.size > c.bytes {`, To: `c.order.Len() > c.functions {`, Tests: "TestStickyBounds", Hangs: 20 * time.Second,
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the function that has waited longest makes place",
+		From: `oldest := c.order.Front().Value`, To: `oldest := c.order.Back().Value`, Tests: "TestStickyBounds",
+	},
+	{
+		File: "durable/worker.go", Rule: "sticky: a worker that stops unwinds every function",
+		From: "\tw.dropSticky()\n", To: "", Tests: "TestStickyStop",
+	},
+	{
+		File: "durable/worker.go", Rule: "sticky: a hold outlives the function that it was given to",
+		From: "\tif next != nil {\n\t\tw.replace(next, task)\n\t}\n", To: "\t_, _ = next, task\n", Tests: "TestStickyHoldOutlivesTheFunction", Hangs: 20 * time.Second,
+	},
+}
