@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -336,9 +337,8 @@ func (t *activation) goLiveIfReplayed() {
 // take gives the operation its child number. rec is the journal's record under it; nil when the function is
 // at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
 func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err error) {
-	t.mustBeText("the name", name)
-	if name == "" && named(kind) {
-		t.failTask(fmt.Errorf("durable: the name of %s is empty", t.child(t.next)))
+	if named(kind) {
+		t.mustBeName(name)
 	}
 	n = t.next
 	if rec = t.journal.op(n); rec == nil {
@@ -356,6 +356,22 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 	t.next++
 	t.goLiveIfReplayed()
 	return n, rec, nil
+}
+
+// maxName is the longest name that the server takes, in bytes.
+const maxName = 256
+
+// mustBeName releases the task with a problem when the server would refuse the name of the next operation.
+func (t *activation) mustBeName(name string) {
+	t.mustBeText("the name", name)
+	switch {
+	case name == "":
+		t.failTask(fmt.Errorf("durable: the name of %s is empty", t.child(t.next)))
+	case len(name) > maxName:
+		t.failTask(fmt.Errorf("durable: the name of %s has %d bytes, the limit is %d: %s", t.child(t.next), len(name), maxName, cut(name, 64)))
+	case strings.Contains(name, "\x00"):
+		t.failTask(fmt.Errorf("durable: the name of %s, %q, has a NUL byte", t.child(t.next), name))
+	}
 }
 
 // mustBeText releases the task with a problem when s is not valid UTF-8, which no message can carry.

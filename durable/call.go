@@ -1,8 +1,10 @@
 package durable
 
 import (
+	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
@@ -148,12 +150,21 @@ func (t *activation) checkOptions(o callOptions) error {
 	return checkRoot(o.id)
 }
 
-// checkRoot refuses what cannot be the id of an execution.
-func checkRoot(root string) error {
-	if err := id.ValidateRoot(root); err != nil {
-		return &Error{Type: TypeBadRequest, Message: err.Error(), NonRetryable: true}
+// checkRoot refuses what cannot be the id of an execution without a parent.
+func checkRoot(root string) error { return badID(root, id.ValidateRoot(root)) }
+
+// checkTarget refuses what cannot be the id of an execution or a promise.
+func checkTarget(target string) error { return badID(target, id.Validate(target)) }
+
+// badID is err, or that s is no text, as an *Error that the function can handle: ids often come from outside.
+func badID(s string, err error) error {
+	if err == nil && !utf8.ValidString(s) {
+		err = fmt.Errorf("id %q is not valid UTF-8", s)
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	return &Error{Type: TypeBadRequest, Message: err.Error(), NonRetryable: true}
 }
 
 // StartDetached starts an execution that has no parent: it outlives this one, and no close policy reaches it. It does not

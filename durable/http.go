@@ -3,6 +3,8 @@ package durable
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -57,7 +59,7 @@ func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error
 	if err != nil || where.Host == "" || where.Scheme != "http" && where.Scheme != "https" {
 		return out, &Error{Type: TypeBadRequest, Message: "a request to " + strconv.Quote(req.URL) + ", which is no URL of HTTP", NonRetryable: true}
 	}
-	name := req.Method + " " + where.Scheme + "://" + where.Host + where.EscapedPath()
+	name := httpName(req.Method + " " + where.Scheme + "://" + where.Host + where.EscapedPath())
 	o := stepOptions{kind: opHTTP}
 	for _, opt := range opts {
 		opt(&o)
@@ -80,6 +82,15 @@ func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error
 		t.failTask(fmt.Errorf("durable: %s: %w", t.child(t.next-1), err)) // it was encoded once: the code changed
 	}
 	return out, nil
+}
+
+// httpName shortens a name that the server would refuse. A digest keeps the names of different URLs apart.
+func httpName(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	digest := sha256.Sum256([]byte(name))
+	return cut(name, maxName-17) + " " + hex.EncodeToString(digest[:8])
 }
 
 // request makes one attempt of a request.

@@ -18,6 +18,7 @@ import (
 func TestHTTP(t *testing.T) {
 	var mu sync.Mutex
 	var keys []string
+	long := "/orders/" + strings.Repeat("long", 100)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
@@ -54,6 +55,11 @@ func TestHTTP(t *testing.T) {
 		if _, err := HTTP(ctx, HTTPRequest{URL: "ftp://x"}); !errors.As(err, &failed) || failed.Type != TypeBadRequest {
 			t.Errorf("another scheme: %v", err)
 		}
+		for range 2 { // the name of a long URL is shortened
+			if _, err := HTTP(ctx, HTTPRequest{URL: service.URL + long}); err != nil {
+				return "", err
+			}
+		}
 		if err := Sleep(ctx, time.Millisecond); err != nil {
 			return "", err
 		}
@@ -64,11 +70,11 @@ func TestHTTP(t *testing.T) {
 	if got := string(f.finished("o").GetValue()); got != `"service Created POST desk key=secret me"` {
 		t.Error(got)
 	}
-	if len(keys) != 5 || keys[0] != "o:0" || keys[2] != "o:0" || keys[3] != "o:1" || keys[4] != "o:2" {
+	if len(keys) != 7 || keys[0] != "o:0" || keys[2] != "o:0" || keys[3] != "o:1" || keys[4] != "o:2" {
 		t.Errorf("the idempotency keys are %q", keys)
 	}
 	for _, e := range f.journalOf("o") {
-		if s := e.GetEvent().GetInvokeScheduled(); s != nil && (s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_HTTP || strings.Contains(s.GetFunctionName(), "secret")) {
+		if s := e.GetEvent().GetInvokeScheduled(); s != nil && (len(s.GetFunctionName()) > maxName || s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_HTTP || strings.Contains(s.GetFunctionName(), "secret")) {
 			t.Errorf("recorded as %v", s)
 		}
 	}

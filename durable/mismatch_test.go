@@ -191,6 +191,12 @@ func TestGivenBack(t *testing.T) {
 		{"a step without a name", "durable: the name of x:0 is empty", func(ctx Context) (string, error) {
 			return Run(ctx, "", func(context.Context) (string, error) { return "fine", nil })
 		}},
+		{"a step with a long name", "durable: the name of x:0 has 257 bytes, the limit is 256: " + strings.Repeat("n", 61) + "…", func(ctx Context) (string, error) {
+			return Run(ctx, strings.Repeat("n", 257), func(context.Context) (string, error) { return "fine", nil })
+		}},
+		{"a signal with NUL in its name", `durable: the name of x:0, "a\x00b", has a NUL byte`, func(ctx Context) (string, error) {
+			return WaitSignal[string](ctx, "a\x00b")
+		}},
 		{"Goexit", "durable: runtime.Goexit was called", func(Context) (string, error) { goexit(); return "", nil }},
 		{"Goexit in a step", `durable: runtime.Goexit was called in step "s"`, func(ctx Context) (string, error) {
 			return Run(ctx, "s", func(context.Context) (string, error) { goexit(); return "", nil })

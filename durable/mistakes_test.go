@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,29 @@ func TestContinueWithForeignInput(t *testing.T) {
 	failed := entries[len(entries)-1].GetEvent().GetExecutionFailed().GetError()
 	if failed.GetType() != TypeEncoding || !strings.Contains(failed.GetMessage(), "the input of the next incarnation as *int") {
 		t.Errorf("x failed with %v", failed)
+	}
+}
+
+// An id that nothing can have is an error that the function can handle, not one that the server refuses again and again.
+func TestBadTargets(t *testing.T) {
+	f := newFake(t)
+	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (refused []string, err error) {
+		for _, id := range []string{"", "a\x00b", "caf\xe9", strings.Repeat("i", 2000)} {
+			_, signal := GoSignal(ctx, id, "hello", 1)
+			_, promise := AwaitPromise[string](ctx, id)
+			for _, err := range []error{Signal(ctx, id, "hello", 1), signal, promise} {
+				var bad *Error
+				if !errors.As(err, &bad) || bad.Type != TypeBadRequest {
+					return nil, fmt.Errorf("%q: %w", id, err)
+				}
+				refused = append(refused, bad.Message)
+			}
+		}
+		return refused[:1], Sleep(ctx, time.Millisecond)
+	}))
+	f.start("x", "f", `""`)
+	if got := string(f.finished("x").GetValue()); got != `["id \"\" is empty"]` {
+		t.Error(got)
 	}
 }
 

@@ -38,6 +38,9 @@ func NewPromise[T any](ctx Context, opts ...PromiseOption) (Promise[T], error) {
 // NewPromise, the result of an execution. Its error matches ErrTargetNotFound if there is no such promise when the
 // target's partition is asked. It needs feature level 6.
 func AwaitPromise[T any](ctx Context, id string) (*Future[T], error) {
+	if err := checkTarget(id); err != nil {
+		return nil, err
+	}
 	return startSend[T](ctx, "AwaitPromise("+strconv.Quote(id)+")", "await promise", id,
 		&perdurev1.Send{What: &perdurev1.Send_AwaitedPromise{AwaitedPromise: &perdurev1.AwaitedPromise{Id: id}}})
 }
@@ -50,7 +53,6 @@ func startSend[T any](ctx Context, op, name, target string, send *perdurev1.Send
 	if t.section != nil {
 		return nil, entityError("%s: a critical section awaits the entities that it has locked, and no others", op)
 	}
-	t.mustBeText("the promise's id", target)
 	n, err := t.sendEntity(name, target, send)
 	if err != nil {
 		return nil, err

@@ -100,7 +100,9 @@ func sendSignal(ctx Context, op, id, name string, payload any) (*Future[struct{}
 	if err != nil {
 		return nil, err
 	}
-	t.mustBeText("the receiver", id)
+	if err := checkTarget(id); err != nil {
+		return nil, err
+	}
 	n, rec, err := t.take(opSend, name)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func Version(ctx Context, change string, lowest, highest int) (int, error) {
 		return 0, err
 	}
 	if lowest < 0 || lowest > highest || change == "" {
-		t.failTask(fmt.Errorf("durable: Version(%q, %d, %d): versions are 0 and above, and a change has a name", change, lowest, highest))
+		t.failTask(fmt.Errorf("durable: Version(%q, %d, %d) needs a name and 0 <= lowest <= highest", change, lowest, highest))
 	}
 	v, known := t.versions[change]
 	if !known {

@@ -40,7 +40,8 @@ fails, 5 if it has not ended --within a time.`,
 			return usagef("--grace %v: must be more than 0 (perdure terminate ends an execution at once)", grace)
 		}
 		if wait {
-			return within.bound(ctx, &notFinishedError{what: "execution", id: args[0]}, func(ctx context.Context) error {
+			return within.bound(ctx, &notFinishedError{what: "execution or clean-up of", id: args[0],
+				hint: "perdure describe " + shellWord(args[0]) + " shows what it waits for"}, func(ctx context.Context) error {
 				return a.cancelWait(ctx, c, args[0], reason, grace)
 			})
 		}

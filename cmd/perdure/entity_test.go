@@ -96,7 +96,7 @@ func TestEntityCommands(t *testing.T) {
 		{"cancel h --wait --within 30s", exitDone, []string{"h is cancelled"}},
 		{"entity call account@ann add --input 1", exitDone, []string{"7"}}, // the call that was given up has run
 		{"start deaf --id d --input \"\"", exitDone, nil},
-		{"cancel d --wait --within 300ms", exitUnavailable, []string{`execution "d" has not ended within 300ms`, "perdure describe d shows what it waits for"}},
+		{"cancel d --wait --within 300ms", exitUnavailable, []string{`execution or clean-up of "d" has not ended within 300ms`, "perdure describe d shows what it waits for"}},
 		{"terminate d", exitDone, nil},
 	} {
 		args, until := strings.CutPrefix(step.args, "until ")
