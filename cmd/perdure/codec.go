@@ -64,9 +64,15 @@ type codecError struct{ message string }
 
 func (e *codecError) Error() string { return e.message }
 
-// codec converts payloads by a command that it starts for the first one. Close ends the command. After a
+// codec converts payloads. Its errors are *codecError; Close returns the one that made it useless.
+type codec interface {
+	convert(ctx context.Context, r codecRequest) ([]byte, error)
+	Close() error
+}
+
+// commandCodec converts payloads by a command that it starts for the first one. Close ends the command. After a
 // failure of the command itself every conversion fails at once.
-type codec struct {
+type commandCodec struct {
 	command string
 	within  time.Duration
 	stderr  io.Writer
@@ -81,7 +87,7 @@ type codec struct {
 }
 
 // convert asks the command to convert one payload, and waits at most c.within for the answer.
-func (c *codec) convert(ctx context.Context, r codecRequest) ([]byte, error) {
+func (c *commandCodec) convert(ctx context.Context, r codecRequest) ([]byte, error) {
 	if c.broken != nil {
 		return nil, c.broken
 	}
@@ -105,7 +111,7 @@ func (c *codec) convert(ctx context.Context, r codecRequest) ([]byte, error) {
 }
 
 // exchange writes a request and reads its answer. An error means that the command is of no more use.
-func (c *codec) exchange(ctx context.Context, line []byte) (answer codecAnswer, err error) {
+func (c *commandCodec) exchange(ctx context.Context, line []byte) (answer codecAnswer, err error) {
 	if c.cmd == nil {
 		if err := c.start(); err != nil {
 			return answer, err
@@ -149,7 +155,7 @@ func (c *codec) exchange(ctx context.Context, line []byte) (answer codecAnswer, 
 	return answer, nil
 }
 
-func (c *codec) start() error {
+func (c *commandCodec) start() error {
 	words := strings.Fields(c.command)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stderr = c.stderr
@@ -171,7 +177,7 @@ func (c *codec) start() error {
 }
 
 // wait waits until the command has ended, and kills it if that takes long.
-func (c *codec) wait() error {
+func (c *commandCodec) wait() error {
 	c.waited = true
 	_ = c.stdin.Close() // an error means that it is closed
 	kill := time.AfterFunc(codecExitWithin, func() { _ = c.cmd.Process.Kill() })
@@ -180,7 +186,7 @@ func (c *codec) wait() error {
 }
 
 // stop kills a command that has failed.
-func (c *codec) stop() {
+func (c *commandCodec) stop() {
 	if c.cmd != nil && !c.waited {
 		_ = c.cmd.Process.Kill()
 		_ = c.wait() // it was killed
@@ -188,22 +194,32 @@ func (c *codec) stop() {
 }
 
 // Close ends the command and returns its failure, if it had one. Its exit code does not matter: it has answered.
-func (c *codec) Close() error {
+func (c *commandCodec) Close() error {
 	if c.cmd != nil && !c.waited {
 		_ = c.wait()
 	}
 	return c.broken
 }
 
-// setCodec reads --codec-command and its environment variable.
+// setCodec reads --codec-command or --codec-server. Only without both flags their environment variables count.
 func (a *app) setCodec() error {
-	command := a.codecCommand
-	if command == "" {
+	command, server := a.codecCommand, a.codecServer
+	if command == "" && server == "" {
 		command, _ = a.lookup(envCodec)
+		server, _ = a.lookup(envCodecServer)
 	}
 	switch {
+	case command != "" && server != "":
+		return usagef("--codec-command and --codec-server: only one of them may be given")
+	case server != "":
+		authorization, _ := a.lookup(envCodecAuth)
+		c, err := newServerCodec(server, authorization, codecAnswerWithin)
+		if err != nil {
+			return err
+		}
+		a.codec = c
 	case strings.TrimSpace(command) != "":
-		a.codec = &codec{command: command, within: codecAnswerWithin, stderr: a.stderr}
+		a.codec = &commandCodec{command: command, within: codecAnswerWithin, stderr: a.stderr}
 	case command != "":
 		return usagef("--codec-command %q: the program is missing", command)
 	}

@@ -340,7 +340,7 @@ func TestCodecProtocol(t *testing.T) {
 
 	// A command that does not answer is killed, also when the request does not fit into its pipe.
 	for _, size := range []int{1, 4 << 20} {
-		c := &codec{command: codecCommand(t, "silent"), within: 100 * time.Millisecond, stderr: io.Discard}
+		c := &commandCodec{command: codecCommand(t, "silent"), within: 100 * time.Millisecond, stderr: io.Discard}
 		_, err := c.convert(t.Context(), codecRequest{Direction: decoding, Data: make([]byte, size)})
 		if err == nil || !strings.Contains(err.Error(), "no answer within 100ms") {
 			t.Errorf("%v", err)

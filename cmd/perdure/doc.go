@@ -63,12 +63,15 @@
 // entity call) or an input. A command that cannot be started, ends early, or breaks the protocol or its
 // bounds is killed: the other payloads are shown as not decoded, and the exit code is 1.
 //
+// --codec-server, or PERDURE_CODEC_SERVER, names an HTTP server instead, which speaks the protocol of Temporal's remote
+// codecs. A status of 400 or 422 refuses one payload, with the reason as text; any other than 200 makes the server useless.
+//
 // Converted are the payloads of executions, entities and promises that describe, journal, list, result,
 // entity and promise show, and those that start, signal, entity and promise send. Of failures it is what the
 // codec of a function has encoded, message and details as {"message", "details"}. Not converted are empty
 // payloads, random values, the targets of one-way operations, failures that "promise reject" writes, and the
 // commands of graphs.
 //
-// Each command is a file of its own. codec.go runs the codec command, exit.go turns errors into words and
+// Each command is a file of its own. codec.go runs the codec command, codec_server.go asks a codec server, exit.go turns errors into words and
 // codes, json.go messages into JSON, text.go values into columns for people.
 package main

@@ -138,7 +138,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		}
 	case errors.As(err, &codec):
 		c.reason = "CODEC"
-		c.hint = "perdure --help shows what a codec command reads and writes"
+		c.hint = "perdure --help shows what a codec reads and writes"
 	case errors.As(err, &missing):
 		c.exit, c.reason = exitNotFound, "NO_DIRECTORY"
 		c.ids = []string{"directory", missing.dir}

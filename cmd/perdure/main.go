@@ -45,9 +45,9 @@ type app struct {
 	json      bool
 	access    access
 
-	codecCommand string
-	// codec converts payloads; nil without a codec command.
-	codec *codec
+	codecCommand, codecServer string
+	// codec converts payloads; nil without --codec-command and --codec-server.
+	codec codec
 
 	// out buffers stdout; run flushes it.
 	out *bufio.Writer

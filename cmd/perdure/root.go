@@ -40,7 +40,12 @@ after it the execution or promise. After verify, --namespace takes several names
 for display and encodes those that a command sends. It runs once and reads a line of
 JSON per payload; data is base64, the direction decode or encode:
   {"direction":"decode","data":"…","context":{"namespace":"default","id":"order-42","what":"input"}}
-It answers each with {"data":"…"} or {"error":"…"} on one line, within 10s and 16 MiB.`,
+It answers each with {"data":"…"} or {"error":"…"} on one line, within 10s and 16 MiB.
+
+--codec-server names a server instead, as Temporal's tools do: it gets a POST of
+  {"payloads":[{"metadata":{"id":"…","what":"…"},"data":"…"}]}
+at URL/decode or URL/encode, all values in base64, and answers in the same form.
+` + envCodecAuth + ` is the Authorization header for it.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
   perdure list --status blocked
   perdure describe order-42 --json`,
@@ -61,6 +66,7 @@ It answers each with {"data":"…"} or {"error":"…"} on one line, within 10s a
 	global.BoolVar(&a.json, "json", false, "print JSON, one object per line")
 	a.addAccessFlags(root)
 	global.StringVar(&a.codecCommand, "codec-command", "", "`program` that decodes payloads ("+envCodec+")")
+	global.StringVar(&a.codecServer, "codec-server", "", "`URL` of a server that decodes payloads ("+envCodecServer+")")
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
