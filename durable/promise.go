@@ -6,14 +6,17 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/id"
 )
 
 // Promise is a value that a function awaits and that a client settles, for a person or a webhook. NewPromise makes one.
 type Promise[T any] struct{ *Future[T] }
 
-// Token is the promise's id, by which a client settles it: `perdure promise resolve TOKEN` or client.SettlePromise. The
-// first settlement counts. Its value must be encoded as the worker's codec does.
-func (p Promise[T]) Token() string { return p.ID() }
+// Token names the promise for a client that settles it: `perdure promise resolve TOKEN` or client.SettlePromise. The
+// first settlement counts. Its value must be encoded as the worker's codec does. It is the promise's id and the
+// execution's incarnation: after ContinueAsNew or a restart, a late answer does not settle the promise that has the same id
+// then.
+func (p Promise[T]) Token() string { return id.PromiseID(p.ID()).Token(p.t.key.incarnation) }
 
 // PromiseOption is an option of NewPromise.
 type PromiseOption func(*perdurev1.NewPromise)
@@ -37,12 +40,15 @@ func NewPromise[T any](ctx Context, opts ...PromiseOption) (Promise[T], error) {
 // AwaitPromise is the later value of any promise of the namespace by its id: a standalone promise, another function's
 // NewPromise, the result of an execution. Its error matches ErrTargetNotFound if there is no such promise when the
 // target's partition is asked. It needs feature level 6.
-func AwaitPromise[T any](ctx Context, id string) (*Future[T], error) {
-	if err := checkTarget(id); err != nil {
+//
+// promiseID may be a token; the incarnation in it does not count.
+func AwaitPromise[T any](ctx Context, promiseID string) (*Future[T], error) {
+	promiseID, _ = id.CutToken(promiseID)
+	if err := checkTarget(promiseID); err != nil {
 		return nil, err
 	}
-	return startSend[T](ctx, "AwaitPromise("+strconv.Quote(id)+")", "await promise", id,
-		&perdurev1.Send{What: &perdurev1.Send_AwaitedPromise{AwaitedPromise: &perdurev1.AwaitedPromise{Id: id}}})
+	return startSend[T](ctx, "AwaitPromise("+strconv.Quote(promiseID)+")", "await promise", promiseID,
+		&perdurev1.Send{What: &perdurev1.Send_AwaitedPromise{AwaitedPromise: &perdurev1.AwaitedPromise{Id: promiseID}}})
 }
 
 func startSend[T any](ctx Context, op, name, target string, send *perdurev1.Send) (*Future[T], error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/durable"
 )
@@ -76,6 +77,49 @@ func TestPromiseForTheOutside(t *testing.T) {
 		if got := result(t, h); !slices.Equal(got, []string{"ann", "a desk approved by ann", "nothing"}) {
 			t.Errorf("%s saw %q", h.ID(), got)
 		}
+	}
+}
+
+// An answer to a question that a former incarnation has asked does not answer the present one's.
+func TestPromiseOfFormerIncarnation(t *testing.T) {
+	w := newWorld(t)
+	tokens := make(chan string, 10)
+	fn := durable.NewFunction("ask-again", func(ctx durable.Context, round int) (string, error) {
+		answer, err := durable.NewPromise[string](ctx)
+		if err != nil {
+			return "", err
+		}
+		if _, err := durable.Run(ctx, "ask", func(context.Context) (string, error) { tokens <- answer.Token(); return "", nil }); err != nil {
+			return "", err
+		}
+		if round == 0 {
+			return "", durable.ContinueAsNew(ctx, round+1)
+		}
+		return answer.Get(ctx)
+	})
+	w.work(durable.WorkerOptions{}, fn)
+	h := begin(w, fn, "poll", 0)
+	former, present := receive(t, "the first token", tokens), receive(t, "the second token", tokens)
+	settle := func(token, text string) error {
+		_, err := w.SettlePromise(soon(t), token, perdurev1.PromiseState_PROMISE_STATE_RESOLVED,
+			&perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(text)}})
+		return err
+	}
+	var refused *api.Error
+	if err := settle(former, `"late"`); !errors.As(err, &refused) || refused.Reason != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+		t.Errorf("the token %s of the former incarnation: %v", former, err)
+	}
+	if _, err := w.GetPromise(soon(t), former); !errors.As(err, &refused) || refused.Reason != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+		t.Errorf("it is read: %v", err)
+	}
+	if err := settle(present, `"in time"`); err != nil {
+		t.Error(err)
+	}
+	if p, err := w.AwaitPromise(soon(t), present); err != nil || string(p.GetValue().GetValue()) != `"in time"` {
+		t.Error(p, err)
+	}
+	if got := result(t, h); got != "in time" {
+		t.Error(got)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/partition/group"
 )
 
@@ -37,6 +38,8 @@ func (p *promises) Create(ctx context.Context, in *perdurev1.CreatePromiseReques
 
 // Get implements Promises.
 func (p *promises) Get(ctx context.Context, in *perdurev1.GetPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	in = proto.CloneOf(in)
+	in.Id, in.Incarnation = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	if err := firstError(err, anyID(in.Id)); err != nil {
 		return nil, err
@@ -56,15 +59,16 @@ func (p *promises) get(ctx context.Context, ns string, in *perdurev1.GetPromiseR
 
 // Settle implements Promises.
 func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	in = proto.CloneOf(in)
+	in.Id, in.Incarnation = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	value, verr := settlement(in)
 	if err := firstError(err, rerr, anyID(in.Id), payload("value", in.Value.GetValue()), failure("failure", in.Value.GetFailure()), verr); err != nil {
 		return nil, err
 	}
-	cmd := proto.CloneOf(in)
-	cmd.Request, cmd.Value = nil, value
-	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: cmd}})
+	in.Request, in.Value = nil, value
+	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: in}})
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +103,13 @@ func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) 
 
 // Await implements Promises.
 func (p *promises) Await(ctx context.Context, in *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	promise, incarnation := id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
-	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
+	if err := firstError(err, anyID(promise), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
-	reply, index, err := p.s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id,
-		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: ns, Id: in.Id}}}, in.WaitMs)
+	reply, index, err := p.s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: promise,
+		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: ns, Id: promise, Incarnation: incarnation}}}, in.WaitMs)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
 // contentLevel is the feature level of a command's fields that are younger than its kind.
 func contentLevel(cmd *commandv1.Command) uint64 {
 	c := cmd.GetCommit()
-	if c.GetCleanupMs() != 0 || cmd.GetSignal().GetStart() != nil {
+	if c.GetCleanupMs() != 0 || cmd.GetSignal().GetStart() != nil || cmd.GetSettlePromise().GetIncarnation() != 0 {
 		return state.LevelFunctions
 	}
 	if n := len(c.GetEvents()); n > 0 && c.Events[n-1].GetExecutionAwaiting().GetKind() == perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET {

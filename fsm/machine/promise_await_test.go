@@ -36,6 +36,48 @@ func TestNewPromise(t *testing.T) {
 	w.commit(w.only("w1", "f"), "return x")
 }
 
+// A token that a former incarnation gave away settles nothing: the promise that has its id now is another one. A promise
+// that a restart keeps has the tokens of both.
+func TestTokenOfFormerIncarnation(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	settle := func(incarnation uint64, text string) *commandv1.Command {
+		cmd := settlePromiseCmd("e:0", resolved, text)
+		cmd.GetSettlePromise().Incarnation = incarnation
+		return cmd
+	}
+	first := v.token.Incarnation
+	w.commit(v, "promise; sleep 100")
+	w.do(restartCmd(w.request(), "e", fromEvent, 3)) // keeps the promise
+	v = w.only("w1", "f")
+	second := v.token.Incarnation
+	for _, incarnation := range []uint64{first, second} {
+		if got := w.do(settle(incarnation, "x")).GetPromise().GetPromise(); string(got.GetValue().GetValue()) != "x" {
+			t.Errorf("the token of incarnation %d: %v", incarnation, got)
+		}
+	}
+	w.commit(v, "continue again")
+	v = w.only("w1", "f")
+	w.commit(v, "promise")
+	for _, incarnation := range []uint64{first, second} {
+		reply := w.apply(w.at("e"), &commandv1.Entry{Commands: []*commandv1.Command{settle(incarnation, "late")}}).Replies[0]
+		if err := wire.ReplyError(reply); err == nil || err.Reason != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+			t.Errorf("the token of former incarnation %d: %v", incarnation, reply)
+		}
+		query := &commandv1.Query{Id: "e:0", Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Incarnation: incarnation}}}
+		if reply := w.query(query); reply.GetPromise() != nil {
+			t.Errorf("the token of former incarnation %d reads %v", incarnation, reply)
+		}
+	}
+	if got := w.promise("e:0").State; got != perdurev1.PromiseState_PROMISE_STATE_PENDING {
+		t.Fatalf("the new promise is %v", got)
+	}
+	w.do(settle(v.token.Incarnation, "y"))
+	if got := w.sendResult("e", 0); got != `"y"` {
+		t.Errorf("the journal says %s", got)
+	}
+}
+
 // An execution has the value of any promise by its id: one that is settled, one that is settled later, an execution's, and
 // none; in its own partition and in the other one. An answer that comes after the asker's end changes nothing.
 func TestAwaitPromise(t *testing.T) {

@@ -25,6 +25,9 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || (t.ownedByExecution(ns, p) && !state.OfNewPromise(p)) {
 		return nil, notSettleable(ns, req.Id)
 	}
+	if err := wire.TokenOf(ns, p, req.Incarnation); err != nil {
+		return nil, err
+	}
 	value, err := wire.DecodeOutcome(req.Value)
 	if err != nil {
 		return nil, err

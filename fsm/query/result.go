@@ -38,6 +38,9 @@ func (x *Read) promise() (*commandv1.QueryReply, *api.Error) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", x.Query.Id, x.Query.Namespace).
 			With("namespace", x.Query.Namespace).With("id", x.Query.Id)
 	}
+	if err := wire.TokenOf(x.Query.Namespace, p, x.Query.GetPromise().GetIncarnation()); err != nil {
+		return nil, err
+	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Promise{
 		Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(x.Query.Namespace, p)}}}, nil
 }

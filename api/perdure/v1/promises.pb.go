@@ -273,10 +273,13 @@ func (x *CreatePromiseRequest) GetTimeoutMs() int64 {
 }
 
 type GetPromiseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	Level         ReadLevel              `protobuf:"varint,3,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// A promise's id, or the token that a function has given away (ID~INCARNATION).
+	Id    string    `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Level ReadLevel `protobuf:"varint,3,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	// Set by the node that splits a token: a promise of a later incarnation is another one. 0 for an id.
+	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,14 +335,24 @@ func (x *GetPromiseRequest) GetLevel() ReadLevel {
 	return ReadLevel_READ_LEVEL_LINEARIZABLE
 }
 
+func (x *GetPromiseRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 type SettlePromiseRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// A promise's id, or the token that a function has given away (ID~INCARNATION).
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// RESOLVED, REJECTED or REJECTED_CANCELED.
-	State         PromiseState `protobuf:"varint,4,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
-	Value         *Outcome     `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	State PromiseState `protobuf:"varint,4,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
+	Value *Outcome     `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	// Set by the node that splits a token: a promise of a later incarnation is another one. 0 for an id.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -407,6 +420,13 @@ func (x *SettlePromiseRequest) GetValue() *Outcome {
 		return x.Value
 	}
 	return nil
+}
+
+func (x *SettlePromiseRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 type AwaitPromiseRequest struct {
@@ -550,17 +570,19 @@ const file_perdure_v1_promises_proto_rawDesc = "" +
 	"timeout_ms\x18\x06 \x01(\x03R\ttimeoutMs\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
 	"\x11GetPromiseRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12+\n" +
-	"\x05level\x18\x03 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\xd0\x01\n" +
+	"\x05level\x18\x03 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\xf2\x01\n" +
 	"\x14SettlePromiseRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x18.perdure.v1.PromiseStateR\x05state\x12)\n" +
-	"\x05value\x18\x05 \x01(\v2\x13.perdure.v1.OutcomeR\x05value\"\\\n" +
+	"\x05value\x18\x05 \x01(\v2\x13.perdure.v1.OutcomeR\x05value\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\\\n" +
 	"\x13AwaitPromiseRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x17\n" +

@@ -5,6 +5,14 @@ import "perdure/internal/mutation"
 // waitingBugs break the promises that functions make for the outside, and their waits for the promises of others.
 var waitingBugs = []mutation.Bug{
 	{
+		File: "fsm/wire/token.go", Rule: "promise: a token names the promise of its incarnation",
+		From: "incarnation == 0 || incarnation >= p.Incarnation {", To: "incarnation >= 0 {", Pkg: "fsm/machine", Tests: "TestTokenOfFormerIncarnation",
+	},
+	{
+		File: "fsm/wire/token.go", Rule: "promise: a promise that a restart keeps has the tokens of both",
+		From: "incarnation == 0 || incarnation >= p.Incarnation {", To: "incarnation == 0 || incarnation == p.Incarnation {", Pkg: "fsm/machine", Tests: "TestTokenOfFormerIncarnation",
+	},
+	{
 		File: "fsm/machine/promise_settle.go", Rule: "new promise: a client settles it",
 		From: `(t.ownedByExecution(ns, p) && !state.OfNewPromise(p))`, To: `t.ownedByExecution(ns, p)`, Tests: "TestNewPromise",
 	},
