@@ -92,6 +92,9 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		return s.damaged(err)
 	}
 	s.machine.Committed()
+	if s.opts.OnWritten != nil {
+		s.opts.OnWritten(len(writes), sizeOf(writes))
+	}
 	s.stuck.set(s.machine.Stuck())
 	s.marks.add(noted, Mark{s.machine.Applied(), s.machine.Checksum()})
 	if s.opts.OnApplied != nil {
@@ -121,10 +124,12 @@ func commit(db *pebble.DB, writes []state.Write) error {
 	return b.Close()
 }
 
-func batchSize(writes []state.Write) int {
-	n := 64
+func batchSize(writes []state.Write) int { return 64 + 16*len(writes) + sizeOf(writes) }
+
+// sizeOf is the bytes of keys and values.
+func sizeOf(writes []state.Write) (n int) {
 	for _, w := range writes {
-		n += len(w.Key) + len(w.Value) + 16
+		n += len(w.Key) + len(w.Value)
 	}
 	return n
 }

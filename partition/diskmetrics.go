@@ -43,6 +43,13 @@ func newDiskMetrics() *diskMetrics {
 				return 0
 			}))
 	}
+	m.gauges = append(m.gauges, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "disk", Name: "syncs_total",
+		Help: "Calls that synced a file of the log or of a state to the disk."}, func() float64 {
+		if guard := m.guard.Load(); guard != nil {
+			return float64(guard.Syncs())
+		}
+		return 0
+	}))
 	return m
 }
 

@@ -211,6 +211,9 @@ func TestClusterMetrics(t *testing.T) {
 	reaches("commands_total{0}", 20)
 	reaches("commit_seconds{0}", 1)
 	reaches("elections_won_total{0}", 1)
+	if bytes, entries := sum("entry_bytes_total{0}"), sum("entries_total{0}"); bytes < 20*10 || bytes < 10*entries {
+		t.Errorf("%v entries have %v bytes", entries, bytes)
+	}
 	at := all[0].router.slots[0].Load().Store().Present().Index
 	for _, m := range all {
 		shows(t, registry(m), "state_index{0}", fmt.Sprint(at), equals(float64(at)))
@@ -219,6 +222,10 @@ func TestClusterMetrics(t *testing.T) {
 		}
 		shows(t, registry(m), "replica_lag_entries{0}", "0", equals(0))
 		have := scrape(t, registry(m))
+		// A promise is a few keys, and nothing is stuck, whatever the index is.
+		if keys, bytes := have["state_writes_total{0}"], have["state_write_bytes_total{0}"]; keys < 20 || bytes < 10*keys || have["stuck_executions{0}"] != 0 {
+			t.Errorf("%s: %v keys of %v bytes, %v executions stuck", m.cfg.NodeID, keys, bytes, have["stuck_executions{0}"])
+		}
 		if have["term{0}"] < 1 || have["perdure_log_sync_seconds"] < 1 || have["halted{0}"] != 0 {
 			t.Errorf("%s: %v", m.cfg.NodeID, have)
 		}

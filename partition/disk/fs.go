@@ -5,11 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FS is the guarded file system: see the package comment. Reads, syncs and removals are those of the one below.
+// FS is the guarded file system: see the package comment. Reads and removals are those of the one below, and so are
+// syncs, which it counts.
 func (g *Guard) FS() vfs.FS { return &guardedFS{FS: g.fs, g: g} }
 
 type guardedFS struct {
@@ -46,7 +48,7 @@ func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 		if err != nil {
 			return nil, err
 		}
-		return &table{File: file, g: f.g, level: level, name: name, unseen: lookBytes}, nil
+		return &table{File: countedFile{file, &f.g.syncs}, g: f.g, level: level, name: name, unseen: lookBytes}, nil
 	}
 	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
@@ -87,7 +89,7 @@ func (f *guardedFS) file(name string, open func() (vfs.File, error)) (file vfs.F
 	if err := f.g.insist(name, func() error { file, err = open(); return err }); err != nil {
 		return nil, err
 	}
-	return &waitingFile{File: file, g: f.g, name: name}, nil
+	return &waitingFile{File: countedFile{file, &f.g.syncs}, g: f.g, name: name}, nil
 }
 
 func (f *guardedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -119,6 +121,35 @@ func (f *guardedFS) MkdirAll(dir string, perm os.FileMode) error {
 
 // Unwrap implements vfs.FS.
 func (f *guardedFS) Unwrap() vfs.FS { return f.FS }
+
+// Syncs is how many calls have synced a file.
+func (g *Guard) Syncs() int64 { return g.syncs.Load() }
+
+// countedFile counts the syncs of a file.
+type countedFile struct {
+	vfs.File
+	syncs *atomic.Int64
+}
+
+// Sync implements vfs.File.
+func (c countedFile) Sync() error {
+	c.syncs.Add(1)
+	return c.File.Sync()
+}
+
+// SyncData implements vfs.File.
+func (c countedFile) SyncData() error {
+	c.syncs.Add(1)
+	return c.File.SyncData()
+}
+
+// SyncTo implements vfs.File. It may write without a sync, which does not count.
+func (c countedFile) SyncTo(length int64) (full bool, err error) {
+	if full, err = c.File.SyncTo(length); full {
+		c.syncs.Add(1)
+	}
+	return full, err
+}
 
 // waitingFile is a file whose writes wait for space.
 type waitingFile struct {

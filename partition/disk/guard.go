@@ -129,6 +129,7 @@ type Guard struct {
 
 	level   atomic.Uint32
 	waiting atomic.Int64
+	syncs   atomic.Int64
 	opening atomic.Bool // see Opening
 
 	mu           sync.Mutex // guards the rest

@@ -229,6 +229,23 @@ func (l logger) Fatalf(format string, args ...any) {
 }
 
 // TestLogWriteWaits: a record of a write-ahead log that meets a full disk waits, and is there when there is space.
+// TestSyncs: each synced write counts, and a write without a sync does not.
+func TestSyncs(t *testing.T) {
+	g := newSmallDisk(1 << 30).guard(1 << 20)
+	f, err := g.FS().Create("f", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write([]byte("a"))
+	if err := errors.Join(err, f.Sync(), f.SyncData()); err != nil || g.Syncs() != 2 {
+		t.Errorf("%d syncs, %v", g.Syncs(), err)
+	}
+	_, err = f.Write([]byte("b"))
+	if err := errors.Join(err, f.Close()); err != nil || g.Syncs() != 2 {
+		t.Errorf("%d syncs, %v", g.Syncs(), err)
+	}
+}
+
 func TestLogWriteWaits(t *testing.T) {
 	d := newSmallDisk(1 << 30)
 	g := d.guard(1 << 20)

@@ -64,6 +64,13 @@ func (f figures) StateIndex() (uint64, bool) {
 	return f.store.Present().Index, true
 }
 
+func (f figures) Stuck() (int, bool) {
+	if f.store == nil {
+		return 0, false
+	}
+	return f.store.Stuck(), true
+}
+
 func (f figures) DeadlineLag() time.Duration {
 	if l := f.serving(); l != nil {
 		return l.timer.lag()

@@ -60,6 +60,10 @@ func (r *Replica) stateOptions(creating bool) fsm.Options {
 		Machine: machine.Config{Partition: r.id, Partitions: o.Partitions, CheckInvariants: o.CheckInvariants},
 		Create:  creating, Stamp: o.Identity.Stamp(identity.StateDir(r.id)),
 		Logger: raftlogger.Pebble{Log: r.log, Fatal: r.hang}, Flush: r.flush, Await: r.await, OnFatal: r.Halt, Passing: disk.IsFull,
+		OnWritten: func(keys, bytes int) {
+			r.metrics.StateWrites.Add(float64(keys))
+			r.metrics.StateBytes.Add(float64(bytes))
+		},
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.WakeAll() },
 	}
 }

@@ -48,6 +48,7 @@ type flight struct {
 	reserved  []workers.Reservation
 	future    raft.ApplyFuture
 	started   time.Time
+	bytes     int // of the entry
 }
 
 // Propose puts a command into the log and blocks until it is applied or ctx ends. Every failure is an
@@ -258,7 +259,7 @@ func (r *proposer) launch(batch []*proposal) *flight {
 		r.dispatcher.Unreserve(f.reserved)
 		return nil
 	}
-	f.future = future
+	f.future, f.bytes = future, len(b)
 	return f
 }
 
@@ -291,6 +292,7 @@ func (r *proposer) resolve(f *flight) {
 	case *machine.Result:
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
 		r.metrics.Entries.Inc()
+		r.metrics.EntryBytes.Add(float64(f.bytes))
 		r.perform(&res.Effects, f.reserved)
 		for i, p := range f.proposals {
 			r.countApplied(p.cmd, res.Replies[i])

@@ -27,6 +27,8 @@ type Replica interface {
 	PendingBytes() int64
 	// StateIndex is the last command entry in the state; false without a state.
 	StateIndex() (uint64, bool)
+	// Stuck counts the open executions that wait for code that fits their journals; false without a state.
+	Stuck() (int, bool)
 	// WaitingQueues counts the queues that may hold unassigned tasks. DeadlineLag is how late the earliest expired
 	// deadline is, ShipStalled the longest time without progress of a waiting message. All are 0 where the replica does
 	// not lead.
@@ -43,6 +45,9 @@ type Counters struct {
 	Lost          prometheus.Counter
 	Commands      prometheus.Counter
 	Entries       prometheus.Counter
+	EntryBytes    prometheus.Counter
+	StateWrites   prometheus.Counter
+	StateBytes    prometheus.Counter
 	Sheds         prometheus.Counter
 	Joined        prometheus.Counter
 	GivenUp       prometheus.Counter
@@ -64,7 +69,7 @@ type Counters struct {
 type Set struct {
 	elections, lost, commands, entries, sheds, ticks, shipped      *prometheus.CounterVec
 	releases, problems, expired, undelivered, long, sent, received *prometheus.CounterVec
-	joined, givenUp                                                *prometheus.CounterVec
+	joined, givenUp, entryBytes, stateWrites, stateBytes           *prometheus.CounterVec
 	commit                                                         *prometheus.HistogramVec
 	diskRefusals                                                   prometheus.Counter
 	scraper                                                        *scraper
@@ -85,6 +90,9 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 		{&s.lost, "leadership_lost_total", "Times this node ceased to be the partition's leader."},
 		{&s.commands, "commands_total", "Commands applied for callers of this node."},
 		{&s.entries, "entries_total", "Log entries that carried them."},
+		{&s.entryBytes, "entry_bytes_total", "Bytes of those entries."},
+		{&s.stateWrites, "state_writes_total", "Keys that this replica has written to its state."},
+		{&s.stateBytes, "state_write_bytes_total", "Bytes of those keys and their values."},
 		{&s.sheds, "sheds_total", "Commands refused because too many, or too many bytes of them, were waiting."},
 		{&s.joined, "joined_total", "Calls that waited for the same request of an earlier call."},
 		{&s.givenUp, "given_up_total", "Commands whose callers left before they were proposed."},
@@ -119,7 +127,8 @@ func (s *Set) Of(partition uint32) Counters {
 	p := label(partition)
 	return Counters{
 		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
-		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
+		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), EntryBytes: s.entryBytes.WithLabelValues(p),
+		StateWrites: s.stateWrites.WithLabelValues(p), StateBytes: s.stateBytes.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
 		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Long: s.long.WithLabelValues(p),
@@ -223,8 +232,8 @@ var gauges = []struct {
 		return float64(r.WaitingQueues()), true
 	}, false},
 	{"stuck_executions", "Open executions that wait for code that fits their journals.", func(r scraped) (float64, bool) {
-		index, ok := r.StateIndex()
-		return float64(index), ok
+		n, ok := r.Stuck()
+		return float64(n), ok
 	}, false},
 	{"deadline_lag_seconds", "How late the earliest expired deadline is, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return r.DeadlineLag().Seconds(), true
