@@ -1,142 +1,214 @@
-// Command bench measures a cluster from outside: it starts executions of a durable function with a few steps,
-// --concurrency at a time, and reports how many finish per second and how long they take.
+// Command bench measures clusters: how much work they do in a second, how long it takes, and what it costs.
 //
-// It owns the load and its clock, nothing of the server. Every figure is of executions whose result came
-// back, and a run ends by itself. It stores nothing; the executions stay in the cluster's store.
+// It starts the clusters, workers and clients itself, as processes in a temporary folder, and ends them. Every run ends by
+// itself. README.md says how to read the figures. It exits with 1 when a result was wrong or the run could not be made, with
+// 2 after wrong usage, and with 3 when a comparison found a regression.
 //
-//	go run ./cmd/node dev &
-//	go run ./bench --concurrency 64 --duration 5s
+//	go run ./bench                                     # three recorded steps on three nodes
+//	go run ./bench --workloads all --nodes 1,3
 package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
-	"slices"
+	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 
-	"perdure/client"
-	"perdure/durable"
+	"perdure/bench/cluster"
+	"perdure/bench/report"
+	"perdure/bench/role"
+	"perdure/bench/suite"
+	"perdure/bench/workload"
 )
 
-type order struct {
-	Number int    `json:"number"`
-	Text   string `json:"text"`
-}
+// Exit codes.
+const exitOK, exitFailed, exitUsage, exitRegression = 0, 1, 2, 3
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:7400", "gRPC addresses of the cluster, comma separated")
-	concurrency := flag.Int("concurrency", 64, "executions under way at once")
-	duration := flag.Duration("duration", 5*time.Second, "how long to start new executions")
-	count := flag.Int("count", 0, "stop after so many executions instead; 0 means no limit")
-	steps := flag.Int("steps", 3, "steps of each execution")
-	payload := flag.Int("payload", 64, "bytes of input")
-	noResult := flag.Bool("no-wait", false, "only start, do not wait for results (for filling a store)")
-	flag.Parse()
-	if err := run(*addr, *concurrency, *duration, *count, *steps, *payload, *noResult); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+	if role.Asked(os.Args) {
+		os.Exit(role.Main(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// settings are the flags.
+type settings struct {
+	workloads, nodes, concurrency, payload string
+	json, html, binary, module             string
+	commit                                 string
+	plant                                  float64
+	short                                  bool
+	options                                suite.Options
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var s settings
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&s.workloads, "workloads", "steps", "workloads by name or letter, comma separated, or all")
+	set.StringVar(&s.nodes, "nodes", "3", "sizes of clusters, comma separated: 1, 3, 5, 7")
+	set.StringVar(&s.concurrency, "concurrency", "64", "operations under way at once, comma separated")
+	set.StringVar(&s.payload, "payload", "64", "sizes of payloads, comma separated, such as 64,4KiB,256KiB")
+	set.StringVar(&s.json, "json", "", "file for the figures of every round")
+	set.StringVar(&s.html, "html", "", "file for a page with plots")
+	set.StringVar(&s.binary, "binary", "", "server to measure; built from the sources by default")
+	set.StringVar(&s.module, "module", ".", "folder of the sources")
+	o := &s.options
+	set.DurationVar(&o.Duration, "duration", 3*time.Second, "window of a measurement")
+	set.DurationVar(&o.Warmup, "warmup", time.Second, "time before the window")
+	set.Int64Var(&o.Count, "count", 0, "operations of a measurement instead of a window")
+	set.Float64Var(&o.Rate, "rate", 0, "operations that begin per second; 0 begins one when another has ended")
+	set.IntVar(&o.Rounds, "rounds", 1, "how often each measurement is repeated, interleaved")
+	set.Int64Var(&o.Sleepers, "sleepers", 10_000, "sleepers of the workload sleepers")
+	set.DurationVar(&o.Spread, "spread", 0, "time over which sleepers are due; 0 is one instant")
+	set.IntVar(&o.Partitions, "partitions", 0, "partitions of a cluster; 0 is the server's default")
+	set.StringVar(&o.Parent, "dir", "", "folder for the data, on the disk to be measured")
+	set.Func("node-arg", "argument for every node; repeatable", func(v string) error { o.Args = append(o.Args, v); return nil })
+	set.BoolVar(&o.Baseline, "baseline", false, "measure bare Raft after each cell, as the limit")
+	set.StringVar(&s.commit, "compare", "", "commit to compare with; a regression exits with 3")
+	set.Float64Var(&s.plant, "plant", 0, "compare with the present server made so many percent slower")
+	set.BoolVar(&s.short, "short", false, "with --compare or --plant: a minute, on one node")
+	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	} else if err != nil {
+		return exitUsage
+	}
+	if s.short {
+		s.shorten(set)
+	}
+	cells, skipped, err := s.cells()
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", set.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitUsage
+	}
+	for _, c := range skipped {
+		fmt.Fprintf(stderr, "bench: left out, too many bytes under way: %v\n", c)
+	}
+	err = s.measure(ctx, cells, stdout, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+	}
+	switch {
+	case errors.Is(err, errRegression):
+		return exitRegression
+	case err != nil:
+		return exitFailed
+	}
+	return exitOK
+}
+
+// shorten sets the short form of a comparison, but for flags that were given.
+func (s *settings) shorten(set *flag.FlagSet) {
+	given := map[string]bool{}
+	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{"nodes": "1", "rounds": "11", "warmup": "500ms", "duration": "2s"} { //lint:sorted each sets another flag
+		if !given[name] {
+			_ = set.Set(name, value) // the values are valid
+		}
 	}
 }
 
-func run(addr string, concurrency int, duration time.Duration, count, steps, payload int, noResult bool) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	c, err := client.Dial(client.Options{Addrs: strings.Split(addr, ",")})
+// measure runs the cells and reports their figures, also after an error those that there are.
+func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stderr io.Writer) (err error) {
+	dir, err := os.MkdirTemp(s.options.Parent, "perdure-bench-build-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }()
-	work, err := client.Dial(client.Options{Addrs: strings.Split(addr, ",")})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = work.Close() }()
-
-	fn := durable.NewFunction("bench", func(ctx durable.Context, in order) (int, error) {
-		sum := in.Number
-		for i := range steps {
-			n, err := durable.Run(ctx, "step", func(context.Context) (int, error) { return i + 1, nil })
-			if err != nil {
-				return 0, err
-			}
-			sum += n
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if s.options.Node = s.binary; s.binary == "" {
+		s.options.Node = filepath.Join(dir, "node")
+		if err := cluster.Build(ctx, s.module, cluster.NodeCommand, s.options.Node); err != nil {
+			return err
 		}
-		return sum, nil
-	})
-	worker := durable.NewWorker(work, durable.WorkerOptions{Concurrency: 2 * concurrency, Logger: slog.New(slog.DiscardHandler)})
-	worker.Register(fn)
-	stopped := make(chan error, 1)
-	go func() { stopped <- worker.Run(ctx) }()
-	select {
-	case <-worker.Ready():
-	case err := <-stopped:
-		return fmt.Errorf("the worker could not start: %w", err)
 	}
-
-	var tag [6]byte
-	if _, err := rand.Read(tag[:]); err != nil {
+	if s.options.Load, err = os.Executable(); err != nil {
 		return err
 	}
-	prefix := "bench-" + hex.EncodeToString(tag[:])
-	text := strings.Repeat("x", payload)
-	var next, failed atomic.Int64
-	var mu sync.Mutex
-	var all []time.Duration
-	began := time.Now()
-	end := began.Add(duration)
-	var wg sync.WaitGroup
-	for range concurrency {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			var mine []time.Duration
-			for {
-				n := int(next.Add(1))
-				if count > 0 && n > count || count == 0 && time.Now().After(end) {
-					break
-				}
-				start := time.Now()
-				h, err := fn.Start(ctx, c, fmt.Sprintf("%s-%d", prefix, n), order{n, text})
-				if err == nil && !noResult {
-					var got int
-					got, err = h.Result(ctx)
-					if want := n + steps*(steps+1)/2; err == nil && got != want {
-						err = fmt.Errorf("execution %s returned %d, not %d", h.ID(), got, want)
+	s.options.Progress = func(f suite.Figures) { fmt.Fprintln(stderr, report.Line(f)) }
+	if s.commit != "" || s.plant > 0 {
+		return s.compare(ctx, cells, dir, stdout)
+	}
+	figures, err := suite.Run(ctx, s.options, cells)
+	return errors.Join(err, s.report(figures, stdout))
+}
+
+func (s *settings) report(figures []suite.Figures, stdout io.Writer) error {
+	_, err := io.WriteString(stdout, report.Table(figures))
+	if s.json != "" {
+		err = errors.Join(err, writeFile(s.json, func(w io.Writer) error { return report.JSON(w, figures) }))
+	}
+	if s.html != "" {
+		err = errors.Join(err, writeFile(s.html, func(w io.Writer) error { return report.HTML(w, figures) }))
+	}
+	return err
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// cells are all combinations, and those that are left out.
+func (s *settings) cells() (cells, skipped []suite.Cell, err error) {
+	workloads, err := workload.Find(s.workloads)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err1 := numbers("nodes", s.nodes)
+	concurrency, err2 := numbers("concurrency", s.concurrency)
+	payload, err3 := numbers("payload", s.payload)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, nil, err
+	}
+	for _, n := range nodes {
+		for _, w := range workloads {
+			for _, p := range payload {
+				for _, c := range concurrency {
+					cell := suite.Cell{Workload: w, Nodes: n, Concurrency: c, Payload: p}
+					if cell.TooLarge() {
+						skipped = append(skipped, cell)
+					} else {
+						cells = append(cells, cell)
 					}
 				}
-				if err != nil {
-					if failed.Add(1) <= 3 {
-						fmt.Fprintln(os.Stderr, "bench:", err)
-					}
-					continue
-				}
-				mine = append(mine, time.Since(start))
 			}
-			mu.Lock()
-			all = append(all, mine...)
-			mu.Unlock()
-		}()
+		}
 	}
-	wg.Wait()
-	took := time.Since(began)
-	slices.Sort(all)
-	if len(all) == 0 {
-		return fmt.Errorf("no execution finished, %d failed", failed.Load())
+	return cells, skipped, nil
+}
+
+// numbers parses a list of positive numbers, each with KiB or MiB behind it or not.
+func numbers(what, list string) ([]int, error) {
+	var out []int
+	for text := range strings.SplitSeq(list, ",") {
+		digits, unit := text, 1
+		for suffix, u := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} { //lint:sorted at most one suffix fits
+			if d, ok := strings.CutSuffix(text, suffix); ok {
+				digits, unit = d, u
+			}
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > 1<<30/unit {
+			return nil, fmt.Errorf("--%s %s: %q is no number from 1", what, list, text)
+		}
+		out = append(out, n*unit)
 	}
-	at := func(p float64) time.Duration { return all[min(int(p*float64(len(all))), len(all)-1)] }
-	fmt.Printf("%d executions of %d steps at concurrency %d in %.2fs: %.0f per second, p50 %s, p99 %s, %d failed\n",
-		len(all), steps, concurrency, took.Seconds(), float64(len(all))/took.Seconds(),
-		at(0.50).Round(10*time.Microsecond), at(0.99).Round(10*time.Microsecond), failed.Load())
-	if failed.Load() > 0 {
-		return fmt.Errorf("%d executions failed", failed.Load())
-	}
-	return nil
+	return out, nil
 }

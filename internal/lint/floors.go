@@ -68,6 +68,8 @@ var table = []place{
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},
 	{dir: "partition/raftgroup", floor: partitionFloor, siblings: []string{}},
+	{dir: "partition/raftlog", floor: partitionFloor, siblings: []string{"partition/stable/boltfile"}},
+	{dir: "partition/stable", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/repair", floor: partitionFloor, siblings: []string{"partition/disk", "partition/identity", "partition/raftlog", "partition/refusal", "partition/snapshot"}},
 	{dir: "partition/refusal", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/watch", floor: partitionFloor, siblings: []string{}},
@@ -82,6 +84,7 @@ var table = []place{
 	{dir: "embed", floor: 5},
 	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable", "graph", "reduction"}}, // they see a cluster from outside
 	{dir: "bench", floor: 5, only: []string{"api", "id", "client", "durable"}},
+	{dir: "bench/baseline", floor: 5, only: []string{"partition/raftlog", "partition/stable"}}, // the limit is made of a node's own log
 
 	{dir: "cmd", floor: 6},
 	{dir: "examples", floor: 6},

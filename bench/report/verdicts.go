@@ -1,0 +1,26 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"perdure/bench/suite"
+)
+
+// Verdicts shows what a comparison says.
+func Verdicts(verdicts []suite.Verdict) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| new over old | median | least to most | at least, by the sign test | verdict |\n| --- | --- | --- | --- | --- |\n")
+	for _, v := range verdicts {
+		low, _, high := suite.Spread(v.Ratios)
+		verdict := "shown only"
+		switch {
+		case v.Regression:
+			verdict = "regression"
+		case v.Judged:
+			verdict = "no regression"
+		}
+		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f | %.3f | %s |\n", v.Figure, v.Median, low, high, v.Low, verdict)
+	}
+	return b.String()
+}

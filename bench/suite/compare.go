@@ -1,0 +1,126 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Binaries are the programs of one side of a comparison.
+type Binaries struct {
+	Name       string
+	Node, Load string
+	// Env is added to the environment of nodes.
+	Env []string
+}
+
+// Verdict is what a comparison says about one figure. Ratios are new over old, one for each round.
+type Verdict struct {
+	Figure string    `json:"figure"`
+	Ratios []float64 `json:"ratios"`
+	Median float64   `json:"median"`
+	// Low is a bound that the true ratio exceeds with a probability of at least 95 %, by the sign test.
+	Low float64 `json:"low"`
+	// Judged says that the figure decides; the others are shown.
+	Judged     bool `json:"judged"`
+	Regression bool `json:"regression"`
+}
+
+// Tolerance is the growth of a cost that a comparison does not call a regression.
+const Tolerance = 0.02
+
+// MinRounds is the least number of rounds that can show a regression.
+const MinRounds = 5
+
+// compared are the figures of a comparison. CPU time per execution decides: the rate moves with whatever else the
+// machine does, and the work of an execution hardly does. A cost grows when it gets worse.
+var compared = []struct {
+	name   string
+	judged bool
+	of     func(Figures) float64
+}{
+	{"server CPU per unit", true, func(f Figures) float64 { return f.ServerCPU }},
+	{"worker and client CPU per unit", true, func(f Figures) float64 { return f.WorkerCPU + f.ClientCPU }},
+	{"allocations per unit", true, func(f Figures) float64 { return f.Allocations }},
+	{"entries per unit", false, func(f Figures) float64 { return f.Entries }},
+	{"time per unit at this rate", false, func(f Figures) float64 { return 1 / f.PerSecond }},
+	{"p50", false, func(f Figures) float64 { return f.Latency.P50 }},
+}
+
+// Compare measures a cell on two clusters that both run all the time, round by round: old and new, then new and old, so
+// that a change of the machine's speed meets both. It returns all figures and a verdict for each compared figure.
+func Compare(ctx context.Context, o Options, before, after Binaries, cell Cell) (all []Figures, verdicts []Verdict, err error) {
+	if o.Rounds < MinRounds {
+		return nil, nil, fmt.Errorf("%d rounds show no regression: at least %d are needed", o.Rounds, MinRounds)
+	}
+	sides := [2]Binaries{before, after}
+	var stands [2]*stand
+	defer func() {
+		for _, s := range stands {
+			if s != nil {
+				err = errors.Join(err, s.close())
+			}
+		}
+	}()
+	for i, b := range sides {
+		mine := o
+		mine.Node, mine.Load, mine.Env = b.Node, b.Load, b.Env
+		if stands[i], err = start(ctx, mine, cell.Nodes); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+	}
+	var rounds [2][]Figures
+	for round := range o.Rounds {
+		for turn := range sides {
+			i := (turn + round) % 2
+			f, err := stands[i].measure(ctx, cell)
+			if err != nil {
+				return all, nil, fmt.Errorf("%s: %v: %w", sides[i].Name, cell, err)
+			}
+			f.Round, f.Binary = round+1, sides[i].Name
+			if o.Progress != nil {
+				o.Progress(f)
+			}
+			rounds[i], all = append(rounds[i], f), append(all, f)
+		}
+	}
+	for _, c := range compared {
+		var ratios []float64
+		for i, f := range rounds[0] {
+			if was := c.of(f); was > 0 {
+				ratios = append(ratios, c.of(rounds[1][i])/was)
+			}
+		}
+		v := judge(ratios)
+		v.Figure, v.Judged = c.name, c.judged
+		v.Regression = v.Regression && c.judged
+		verdicts = append(verdicts, v)
+	}
+	return all, verdicts, nil
+}
+
+// judge decides whether ratios show a regression beyond their spread.
+func judge(ratios []float64) Verdict {
+	_, median, _ := Spread(ratios)
+	v := Verdict{Ratios: ratios, Median: median}
+	if k := signBound(len(ratios)); k > 0 {
+		v.Low = slices.Sorted(slices.Values(ratios))[k-1]
+		v.Regression = v.Low > 1+Tolerance
+	}
+	return v
+}
+
+// signBound returns the greatest k for which the k-th smallest of n values is above their true median with a probability of
+// at most 5 %: fewer than k of n fair coins show tails. It is 0 if there is none.
+func signBound(n int) int {
+	p, sum := math.Pow(0.5, float64(n)), 0.0
+	for k := range n {
+		if sum += p; sum > 0.05 {
+			return k
+		}
+		p = p * float64(n-k) / float64(k+1)
+	}
+	return 0
+}

@@ -1,0 +1,71 @@
+package suite_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"perdure/bench/cluster"
+	"perdure/bench/role"
+	"perdure/bench/suite"
+	"perdure/bench/workload"
+	"perdure/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	if role.Asked(os.Args) {
+		os.Exit(role.Main(os.Args[2:]))
+	}
+	flag.Parse()
+	testkit.Exit(m.Run(), goleak.IgnoreTopFunction("perdure/bench/cluster.spawning"))
+}
+
+// options are those of tiny runs, with the test's own binary as worker and client.
+func options(t *testing.T) suite.Options {
+	t.Helper()
+	node := filepath.Join(t.TempDir(), "node")
+	if err := cluster.Build(t.Context(), "../..", cluster.NodeCommand, node); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return suite.Options{Node: node, Load: self, Count: 10, Sleepers: 10, Rounds: 1, Parent: t.TempDir()}
+}
+
+// TestEachWorkload: each workload does ten operations on one node, finds its own results, and has figures of everything.
+func TestEachWorkload(t *testing.T) {
+	o := options(t)
+	var cells []suite.Cell
+	for _, w := range workload.All() {
+		if !w.Killed { // a kill needs a window
+			cells = append(cells, suite.Cell{Workload: w, Nodes: 1, Concurrency: 4, Payload: 64})
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	figures, err := suite.Run(ctx, o, cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range figures {
+		if f.Workload != cells[i].Workload.Name || f.Begun != 10 || f.Counted != 10 {
+			t.Errorf("%s: %d operations began and %d counted, not 10", f.Workload, f.Begun, f.Counted)
+		}
+		if f.PerSecond <= 0 || f.Latency.P50 <= 0 || f.Latency.Max < f.Latency.P50 || f.ServerRSS <= 0 || f.Allocations <= 0 {
+			t.Errorf("%s: %+v", f.Workload, f)
+		}
+		if reads := f.Unit == "reads"; !reads && (f.Commands <= 0 || f.Entries <= 0 || f.LogBytes <= 0 || f.StateKeys <= 0 || f.StateBytes <= 0 || f.Syncs <= 0 || f.Fsyncs <= 0) {
+			t.Errorf("%s wrote nothing: %+v", f.Workload, f)
+		}
+	}
+	if len(figures) != len(cells) {
+		t.Errorf("%d cells have figures, not %d", len(figures), len(cells))
+	}
+}
