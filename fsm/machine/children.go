@@ -153,7 +153,7 @@ func (t *txn) endChild(child *execution, end ending) {
 // terminate ends an execution without its worker and without a clean-up.
 func (t *txn) terminate(ex *execution, reason string) error {
 	before := t.terminating
-	t.terminating = true
+	t.terminating = ex
 	defer func() { t.terminating = before }()
 	t.noteReason(ex, reason)
 	if t.m.feature >= state.LevelFunctions {
@@ -173,9 +173,11 @@ func (t *txn) receiveEndChild(msg *commandv1.Message, w *commandv1.EndChild) err
 	return nil
 }
 
-// endSwept ends a spread child whose parent's incarnation is deleted, if its close policy says so.
+// endSwept deletes the promise of an operation whose caller's incarnation is deleted, and ends its spread child if the close
+// policy says so. The promise goes first: what comes of the child must not reach the caller's new incarnation.
 func (t *txn) endSwept(ns, objectID string) {
 	p, ok := t.store(ns).Promise(objectID)
+	t.erasePromise(ns, objectID)
 	if !ok || p.State.Settled() {
 		return
 	}
@@ -196,6 +198,7 @@ type placement struct {
 	startMS    int64 // 0: at once
 	deadlineMS int64 // 0: none
 	retry      state.Retry
+	tags       []recovery.Tag
 }
 
 // placementOf reads a child's options, which must be checked before anything is written.
@@ -234,7 +237,7 @@ func (t *txn) proxy(ex *execution, promise, childID string, at placement) error 
 		req.TimeoutAt = state.Never
 	}
 	if t.m.feature >= state.LevelFunctions {
-		req.Tags = state.ChildElsewhere{ID: childID, Policy: at.policy, OwnID: at.ownID != ""}.Tags()
+		req.Tags = state.ChildElsewhere{ID: childID, Policy: at.policy, OwnID: at.ownID != "", Retry: at.retry, Tags: at.tags}.Mark()
 	}
 	made, _, err := recovery.Create(t.store(ex.ns), t.now, req, retryMS)
 	if err == nil && !made.New {

@@ -30,7 +30,7 @@ func (t *txn) startCleanup(ex *execution) {
 	if ex.h.Status != journal.StatusCancelled || ex.h.CleanupMS == 0 {
 		return
 	}
-	if t.terminating {
+	if t.terminating == ex {
 		ex.h.CleanupMS = 0
 		return
 	}

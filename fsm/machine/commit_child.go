@@ -44,16 +44,16 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if refused != nil {
 		return refused
 	}
-	at.retry = retry
+	at.retry, at.tags = retry, wire.DecodeTags(opts.Tags)
 	if at.ownID != "" || at.spread {
-		return t.startElsewhere(ex, e, at, opts.Tags, false)
+		return t.startElsewhere(ex, e, at, false)
 	}
 	if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
 		return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
 	}
 	_, err = t.start(ex.ns, birth{
 		id: string(e.Promise), function: e.Function, digest: t.digest(ex.ns, e.Function, ex.h.Digest), input: e.Input,
-		tags: wire.DecodeTags(opts.Tags), deadlineMS: at.deadlineMS, startMS: at.startMS, policy: at.policy,
+		tags: at.tags, deadlineMS: at.deadlineMS, startMS: at.startMS, policy: at.policy,
 		parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
 	})
 	return err
@@ -61,7 +61,7 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 
 // startElsewhere asks the partition of a child's root id to start it. The id of a spread child depends on its parent's
 // incarnation. again: a former incarnation of the parent had started it.
-func (t *txn) startElsewhere(ex *execution, e journal.InvokeScheduled, at placement, tags map[string]string, again bool) error {
+func (t *txn) startElsewhere(ex *execution, e journal.InvokeScheduled, at placement, again bool) error {
 	key := string(e.Promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
 	root := at.ownID
 	if root == "" {
@@ -74,7 +74,7 @@ func (t *txn) startElsewhere(ex *execution, e journal.InvokeScheduled, at placem
 		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: root,
 		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
 			Function: e.Function, Input: e.Input, PromiseId: string(e.Promise), DeadlineMs: at.deadlineMS, StartAtMs: at.startMS,
-			Tags: tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key, Again: again,
+			Tags: wire.EncodeTags(at.tags), ComponentDigest: ex.h.Digest, IdempotencyKey: key, Again: again,
 			Retry: retryToWire(at.retry), Attempts: at.retry.Attempts,
 		}},
 	})

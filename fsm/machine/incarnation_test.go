@@ -245,8 +245,7 @@ func TestSweep(t *testing.T) {
 		w.commit(c, "child h; child h; sleep 70000; await 0")
 	}
 	w.unaudited, w.effectsUnchecked = false, false
-	w.do(terminateCmd("a", ""))
-	w.do(reuseCmd(w.request(), "a", "f", "in", perdurev1.Reuse_REUSE_ALWAYS))
+	w.do(restartCmd(w.request(), "a", fromStart, 0))
 	if got := w.describe("a").WakeSource; !strings.HasPrefix(got, "deletion of incarnation") {
 		t.Errorf("it waits for %q", got)
 	}

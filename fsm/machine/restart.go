@@ -113,10 +113,10 @@ func (t *txn) readHistory(ex *execution) (past history) {
 	return past
 }
 
-// signalsFrom lists the signals that came at or after an entry.
+// signalsFrom lists the signals that came at or after an entry, without the timeouts of waits.
 func (p history) signalsFrom(cut int) (out []journal.SignalDelivered) {
 	for _, e := range p.entries[cut:] {
-		if signal, ok := e.Event.(journal.SignalDelivered); ok {
+		if signal, ok := e.Event.(journal.SignalDelivered); ok && !isFailure(signal.Payload) {
 			out = append(out, signal)
 		}
 	}
@@ -392,12 +392,12 @@ func (t *txn) startChildAgain(ex *execution, call openCall) {
 			at.deadlineMS = t.now + (p.TimeoutAt - p.CreatedAt)
 		}
 		former, _ := state.ChildOf(p)
-		if at.policy = former.Policy; former.OwnID {
+		if at.policy, at.retry, at.tags = former.Policy, former.Retry, former.Tags; former.OwnID {
 			at.ownID, at.spread = former.ID, false
+			t.erasePromise(ex.ns, childID)
 		} else {
 			t.endSwept(ex.ns, childID)
 		}
-		t.erasePromise(ex.ns, childID)
 	}
-	t.mustNot(ex, t.startElsewhere(ex, call.invoke, at, nil, true))
+	t.mustNot(ex, t.startElsewhere(ex, call.invoke, at, true))
 }

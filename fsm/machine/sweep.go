@@ -111,7 +111,6 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 			}
 		case keys.Promise:
 			t.endSwept(ex.ns, idOfKey(key))
-			t.erasePromise(ex.ns, idOfKey(key))
 		default:
 			t.remove(key)
 		}

@@ -30,8 +30,8 @@ type txn struct {
 	task    lastTask
 	// level is the feature level that the transaction needs; 0 for any.
 	level uint64
-	// terminating: what this transaction cancels is terminated, and gets no clean-up.
-	terminating bool
+	// terminating is the execution that is being terminated, and gets no clean-up.
+	terminating *execution
 	// graphStarts counts the nodes of graphs that this transaction has started.
 	graphStarts int
 	// sweepLeft is 1 more than the keys that this transaction's sweeps may still read; 0 before the first.
@@ -58,7 +58,7 @@ func (t *txn) begin(index uint64) {
 	t.touched = t.touched[:0]
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
-	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, false, 0
+	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, nil, 0
 	t.deadlines = state.DeadlineScan{}
 }
 

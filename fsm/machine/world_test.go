@@ -45,6 +45,8 @@ type world struct {
 	level uint64
 	// skew is how far the leader's clock is behind.
 	skew int64
+	// applied is called after each entry, unless it is nil.
+	applied func(p *part, entry *commandv1.Entry, res *Result)
 }
 
 // A part is one partition: what a replica of it would hold.
@@ -144,6 +146,9 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	}
 	if !w.unaudited {
 		w.audit(p)
+	}
+	if w.applied != nil {
+		w.applied(p, entry, res)
 	}
 	return res
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -22,11 +23,12 @@ const (
 )
 
 // These tags mark the proxy promise of a child in another place: of one whose root id depends on its parent's incarnation,
-// and of one with an id of its own. The value is the close policy and the child's id. Proxy promises of states below
-// LevelFunctions have no tag.
+// and of one with an id of its own. The value is the close policy, the retries if there are any, and the child's id. The
+// child's own tags follow, each with a prefix. Proxy promises of states below LevelFunctions have no tag.
 const (
-	spreadTag = "$child"
-	ownIDTag  = "$child-id"
+	spreadTag      = "$child"
+	ownIDTag       = "$child-id"
+	childTagPrefix = "$child-tag:"
 )
 
 // ChildElsewhere is a child that has a proxy promise at its parent.
@@ -35,26 +37,51 @@ type ChildElsewhere struct {
 	Policy ClosePolicy
 	// OwnID: the parent has chosen the id.
 	OwnID bool
+	// Retry and Tags are the child's. A restart of the parent that starts the child again needs them.
+	Retry Retry
+	Tags  []recovery.Tag
 }
 
-// Tags are the tags of the child's proxy promise.
-func (c ChildElsewhere) Tags() []recovery.Tag {
+// Mark returns the tags of the child's proxy promise.
+func (c ChildElsewhere) Mark() []recovery.Tag {
 	key := spreadTag
 	if c.OwnID {
 		key = ownIDTag
 	}
-	return []recovery.Tag{{Key: key, Value: strconv.Itoa(int(c.Policy)) + " " + c.ID}}
+	value := strconv.Itoa(int(c.Policy))
+	if r := c.Retry; r != (Retry{}) {
+		value = fmt.Sprintf("%s/%d/%d/%d/%d/%d", value, r.Attempts, r.InitialMS, r.MaxMS, r.FactorPercent, r.JitterPercent)
+	}
+	out := []recovery.Tag{{Key: key, Value: value + " " + c.ID}}
+	for _, t := range c.Tags {
+		out = append(out, recovery.Tag{Key: childTagPrefix + t.Key, Value: t.Value})
+	}
+	return out
 }
 
 // ChildOf returns the child whose end settles a proxy promise; ok is false for other promises.
 func ChildOf(p recovery.Promise) (c ChildElsewhere, ok bool) {
-	if !p.External || p.Target != "" || len(p.Param) > 0 || len(p.Tags) != 1 || p.Tags[0].Key != spreadTag && p.Tags[0].Key != ownIDTag {
-		return c, false
+	if !p.External || p.Target != "" || len(p.Param) > 0 || len(p.Tags) == 0 || p.Tags[0].Key != spreadTag && p.Tags[0].Key != ownIDTag {
+		return ChildElsewhere{}, false
 	}
-	number, childID, ok := strings.Cut(p.Tags[0].Value, " ")
+	text, childID, ok := strings.Cut(p.Tags[0].Value, " ")
+	number, retry, retries := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(number, 10, 8)
 	if !ok || err != nil || ClosePolicy(n) > CloseAbandon {
-		return c, false
+		return ChildElsewhere{}, false
 	}
-	return ChildElsewhere{childID, ClosePolicy(n), p.Tags[0].Key == ownIDTag}, true
+	c = ChildElsewhere{ID: childID, Policy: ClosePolicy(n), OwnID: p.Tags[0].Key == ownIDTag}
+	if r := &c.Retry; retries {
+		if _, err := fmt.Sscanf(retry, "%d/%d/%d/%d/%d", &r.Attempts, &r.InitialMS, &r.MaxMS, &r.FactorPercent, &r.JitterPercent); err != nil {
+			return ChildElsewhere{}, false
+		}
+	}
+	for _, t := range p.Tags[1:] {
+		key, ok := strings.CutPrefix(t.Key, childTagPrefix)
+		if !ok {
+			return ChildElsewhere{}, false
+		}
+		c.Tags = append(c.Tags, recovery.Tag{Key: key, Value: t.Value})
+	}
+	return c, true
 }

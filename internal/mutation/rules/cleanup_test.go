@@ -10,7 +10,7 @@ var cleanupBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/cleanup.go", Rule: "clean-up: a terminated execution gets none",
-		From: "	if t.terminating {", To: "	if t.terminating && ex.h.CleanupMS < 0 {", Tests: "TestCleanupStarts",
+		From: "	if t.terminating == ex {", To: "	if t.terminating != nil && ex.h.CleanupMS < 0 {", Tests: "TestCleanupStarts",
 	},
 	{
 		File: "fsm/machine/cleanup.go", Rule: "clean-up: only a cancelled execution gets one",
