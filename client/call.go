@@ -104,14 +104,22 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		}
 		return gone
 	}
+	leader := c.leaders.of(id)
 	for ctx.Err() == nil {
-		n := c.node()
+		n := leader
+		if n == nil {
+			n = c.node()
+		}
 		gone.attempts++
-		sent, err := once(ctx, n, attemptTimeout+wait, attempt)
+		sent, err := c.once(ctx, n, n == leader, attemptTimeout+wait, attempt)
 		if err == nil {
 			return nil
 		}
 		v, err := classify(err, sent)
+		if _, answered := api.FromStatus(err); n == leader && !answered && v != final && ctx.Err() == nil {
+			c.leaders.failed(n)
+		}
+		leader = nil
 		if v == final {
 			if !write || !maybe || ofMachine(err) {
 				return err
@@ -170,11 +178,16 @@ func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
-// once makes one attempt, bounded by timeout, and reports whether the request was handed to the network.
-func once(ctx context.Context, n *node, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
+// once makes one attempt, bounded by timeout, at a node that leads or at any, and reports whether the request was handed to the network.
+func (c *Client) once(ctx context.Context, n *node, leads bool, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
 	p := new(probe)
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), timeout)
 	defer cancel()
+	if leads {
+		var done func()
+		ctx, done = c.leaders.attempt(ctx, n)
+		defer done()
+	}
 	err = attempt(ctx, n)
 	return p.sent.Load(), err
 }

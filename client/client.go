@@ -14,6 +14,12 @@
 // connections, changes of leader and overload until the context or Options.Timeout ends. With several
 // addresses, an attempt that could not be answered goes to the next one.
 //
+// # Leaders
+//
+// A client that makes more than a few calls asks a node who leads what, and sends each call to the node that leads the
+// id's partition: no other node passes it on. This is a guess that any node corrects. The client goes to an announced
+// address only where that node answers, so behind a load balancer it works as through one address.
+//
 // A Client is safe for concurrent use. It connects on first use; Dial does no I/O.
 package client
 
@@ -25,6 +31,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -114,6 +121,7 @@ type Client struct {
 	// streams counts calls of Work: each goes one node further, so that a worker whose stream broke does
 	// not come back to the node that broke it.
 	streams atomic.Uint64
+	leaders *leaders
 	closed  atomic.Bool
 }
 
@@ -127,6 +135,12 @@ type node struct {
 	tasks      perdurev1.TasksClient
 	cluster    perdurev1.ClusterClient
 	graphs     perdurev1.GraphsClient
+	// failed is when a call to the node as a leader was last not answered; nil if never.
+	failed atomic.Pointer[time.Time]
+
+	mu sync.Mutex
+	// attempts end those under way at the node as a leader.
+	attempts map[*context.CancelFunc]struct{}
 }
 
 // Dial makes a client. It does no I/O: an unreachable address fails the first call. An error
@@ -154,6 +168,7 @@ func Dial(opts Options) (*Client, error) {
 		opts.Rand = rand.Reader
 	}
 	c := &Client{opts: opts, clock: opts.Clock, log: opts.Logger}
+	c.leaders = newLeaders(c)
 	var err error
 	if c.secure, err = secure(&c.opts); err != nil {
 		return nil, err
@@ -209,7 +224,7 @@ func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	var errs []error
+	errs := c.leaders.close()
 	for _, n := range c.nodes {
 		errs = append(errs, n.conn.Close())
 	}

@@ -23,6 +23,9 @@ type cluster struct {
 	t     testing.TB
 	nodes map[string]*fakeNode
 	names []string
+	// given are the nodes whose addresses clients are given: all unless set. list answers ListNodes of a node.
+	given []string
+	list  func(ctx context.Context, at string) (*perdurev1.NodeList, error)
 
 	mu       sync.Mutex
 	requests []*perdurev1.RequestID // of writes, in order
@@ -73,7 +76,11 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func (c *cluster) client(opts Options) *Client {
 	c.t.Helper()
-	for _, name := range c.names {
+	given := c.given
+	if given == nil {
+		given = c.names
+	}
+	for _, name := range given {
 		opts.Addrs = append(opts.Addrs, "passthrough:///"+name)
 	}
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -92,6 +99,14 @@ func (c *cluster) client(opts Options) *Client {
 	}
 	c.t.Cleanup(func() { cl.Close() })
 	return cl
+}
+
+// ListNodes implements Tasks.
+func (n *fakeNode) ListNodes(ctx context.Context, _ *perdurev1.ListNodesRequest) (*perdurev1.NodeList, error) {
+	if n.c.list == nil {
+		return nil, status.Error(codes.Unimplemented, "the test has no list")
+	}
+	return n.c.list(ctx, n.name)
 }
 
 func ask[Resp any](n *fakeNode, ctx context.Context, req any) (*Resp, error) {

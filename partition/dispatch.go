@@ -6,6 +6,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/directory"
 	"perdure/partition/workers"
 )
 
@@ -49,12 +50,24 @@ func (n *Node) nodeList(s workers.Survey) *perdurev1.NodeList {
 		addrs[h.ServerID] = h.GRPCAddr
 	}
 	list := &perdurev1.NodeList{NodeId: n.identity.NodeID}
+	ids := map[string]string{}
 	for _, m := range n.cluster.Members() {
+		ids[m.ServerId] = m.NodeId
 		leads := s.Leads[m.ServerId]
 		if m.ServerId == n.identity.ServerID {
 			leads = s.Here
 		}
 		list.Nodes = append(list.Nodes, &perdurev1.ClusterAddress{NodeId: m.NodeId, GrpcAddr: addrs[m.ServerId], Leads: uint32(leads)})
+	}
+	for _, r := range n.router.Replicas() {
+		server := r.Leader()
+		if r.Serving() {
+			server = n.identity.ServerID
+		}
+		if ids[server] != "" {
+			first, last := directory.Slots(r.ID(), n.router.Partitions())
+			list.Leaders = append(list.Leaders, &perdurev1.SlotLeader{FirstSlot: first, LastSlot: last, NodeId: ids[server]})
+		}
 	}
 	slices.SortFunc(list.Nodes, func(a, b *perdurev1.ClusterAddress) int { return strings.Compare(a.NodeId, b.NodeId) })
 	return list

@@ -135,7 +135,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 // Each unary method, as each token, in each namespace: the table of roles written another way.
 func TestWhoMayCallWhat(t *testing.T) {
 	d := newDoor(t)
-	reads := []string{"Result", "Describe", "Journal", "List", "Get", "Await", "GetStatus", "GetGraph", "GetOutcome"}
+	reads := []string{"ListNodes", "Result", "Describe", "Journal", "List", "Get", "Await", "GetStatus", "GetGraph", "GetOutcome"}
 	operators := []string{"TransferLeadership", "RebuildReplica", "ForgetQuarantined", "Upgrade", "Verify"}
 	tokens := map[string]string{"reader": readerToken, "writer": writerToken, "other": otherToken, "admin": adminToken, "operator": operatorToken, "": ""}
 	allowed := func(who string, m protoreflect.MethodDescriptor, namespace string) bool {

@@ -47,7 +47,7 @@ var methods = map[string]rule{
 	perdurev1.Entities_List_FullMethodName:   {Read, inNamespace},
 
 	perdurev1.Tasks_Work_FullMethodName:      {Write, inNamespace},
-	perdurev1.Tasks_ListNodes_FullMethodName: {Write, inNamespace},
+	perdurev1.Tasks_ListNodes_FullMethodName: {Read, inNamespace},
 
 	perdurev1.Graphs_Submit_FullMethodName:     {Write, inNamespace},
 	perdurev1.Graphs_GetStatus_FullMethodName:  {Read, inNamespace},

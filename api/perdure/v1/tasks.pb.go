@@ -189,7 +189,9 @@ type NodeList struct {
 	// The node that answers.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// All nodes, this one too, by node id.
-	Nodes         []*ClusterAddress `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*ClusterAddress `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Who leads which slots, as far as the node knows. A cluster of one node names none.
+	Leaders       []*SlotLeader `protobuf:"bytes,3,rep,name=leaders,proto3" json:"leaders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +240,75 @@ func (x *NodeList) GetNodes() []*ClusterAddress {
 	return nil
 }
 
+func (x *NodeList) GetLeaders() []*SlotLeader {
+	if x != nil {
+		return x.Leaders
+	}
+	return nil
+}
+
+// SlotLeader is the node that leads a range of slots. The slot of an id is
+// xxhash64(namespace, NUL, the id before its first ':') modulo 16,384.
+type SlotLeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FirstSlot     uint32                 `protobuf:"varint,1,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
+	LastSlot      uint32                 `protobuf:"varint,2,opt,name=last_slot,json=lastSlot,proto3" json:"last_slot,omitempty"`
+	NodeId        string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotLeader) Reset() {
+	*x = SlotLeader{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotLeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotLeader) ProtoMessage() {}
+
+func (x *SlotLeader) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotLeader.ProtoReflect.Descriptor instead.
+func (*SlotLeader) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SlotLeader) GetFirstSlot() uint32 {
+	if x != nil {
+		return x.FirstSlot
+	}
+	return 0
+}
+
+func (x *SlotLeader) GetLastSlot() uint32 {
+	if x != nil {
+		return x.LastSlot
+	}
+	return 0
+}
+
+func (x *SlotLeader) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
 type ClusterAddress struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -252,7 +323,7 @@ type ClusterAddress struct {
 
 func (x *ClusterAddress) Reset() {
 	*x = ClusterAddress{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +335,7 @@ func (x *ClusterAddress) String() string {
 func (*ClusterAddress) ProtoMessage() {}
 
 func (x *ClusterAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +348,7 @@ func (x *ClusterAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterAddress.ProtoReflect.Descriptor instead.
 func (*ClusterAddress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{2}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClusterAddress) GetNodeId() string {
@@ -325,7 +396,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +408,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +421,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{3}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WorkRequest) GetCallId() uint64 {
@@ -522,7 +593,7 @@ type WorkResponse struct {
 
 func (x *WorkResponse) Reset() {
 	*x = WorkResponse{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +605,7 @@ func (x *WorkResponse) String() string {
 func (*WorkResponse) ProtoMessage() {}
 
 func (x *WorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +618,7 @@ func (x *WorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
 func (*WorkResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{4}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WorkResponse) GetCallId() uint64 {
@@ -787,7 +858,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +870,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +883,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetWorkerId() string {
@@ -904,7 +975,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +987,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1000,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetNodeId() string {
@@ -963,7 +1034,7 @@ type Credit struct {
 
 func (x *Credit) Reset() {
 	*x = Credit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1046,7 @@ func (x *Credit) String() string {
 func (*Credit) ProtoMessage() {}
 
 func (x *Credit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1059,7 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credit.ProtoReflect.Descriptor instead.
 func (*Credit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Credit) GetTasks() uint32 {
@@ -1009,7 +1080,7 @@ type RevokeCredit struct {
 
 func (x *RevokeCredit) Reset() {
 	*x = RevokeCredit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1092,7 @@ func (x *RevokeCredit) String() string {
 func (*RevokeCredit) ProtoMessage() {}
 
 func (x *RevokeCredit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1105,7 @@ func (x *RevokeCredit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCredit.ProtoReflect.Descriptor instead.
 func (*RevokeCredit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RevokeCredit) GetTasks() uint32 {
@@ -1054,7 +1125,7 @@ type CreditReturned struct {
 
 func (x *CreditReturned) Reset() {
 	*x = CreditReturned{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1137,7 @@ func (x *CreditReturned) String() string {
 func (*CreditReturned) ProtoMessage() {}
 
 func (x *CreditReturned) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1150,7 @@ func (x *CreditReturned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreditReturned.ProtoReflect.Descriptor instead.
 func (*CreditReturned) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreditReturned) GetTasks() uint32 {
@@ -1099,7 +1170,7 @@ type CreditWanted struct {
 
 func (x *CreditWanted) Reset() {
 	*x = CreditWanted{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1182,7 @@ func (x *CreditWanted) String() string {
 func (*CreditWanted) ProtoMessage() {}
 
 func (x *CreditWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1195,7 @@ func (x *CreditWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreditWanted.ProtoReflect.Descriptor instead.
 func (*CreditWanted) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreditWanted) GetWanted() bool {
@@ -1169,7 +1240,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1252,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1265,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetToken() *TaskToken {
@@ -1310,7 +1381,7 @@ type CleanupOf struct {
 
 func (x *CleanupOf) Reset() {
 	*x = CleanupOf{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1393,7 @@ func (x *CleanupOf) String() string {
 func (*CleanupOf) ProtoMessage() {}
 
 func (x *CleanupOf) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1406,7 @@ func (x *CleanupOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupOf.ProtoReflect.Descriptor instead.
 func (*CleanupOf) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CleanupOf) GetId() string {
@@ -1419,7 +1490,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1502,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1515,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Commit) GetRequest() *RequestID {
@@ -1535,7 +1606,7 @@ type ContinueAsNew struct {
 
 func (x *ContinueAsNew) Reset() {
 	*x = ContinueAsNew{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1618,7 @@ func (x *ContinueAsNew) String() string {
 func (*ContinueAsNew) ProtoMessage() {}
 
 func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1631,7 @@ func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueAsNew.ProtoReflect.Descriptor instead.
 func (*ContinueAsNew) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContinueAsNew) GetInput() []byte {
@@ -1593,7 +1664,7 @@ type ChildOptions struct {
 
 func (x *ChildOptions) Reset() {
 	*x = ChildOptions{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1676,7 @@ func (x *ChildOptions) String() string {
 func (*ChildOptions) ProtoMessage() {}
 
 func (x *ChildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1689,7 @@ func (x *ChildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOptions.ProtoReflect.Descriptor instead.
 func (*ChildOptions) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChildOptions) GetPromiseId() string {
@@ -1693,7 +1764,7 @@ type ChildRetry struct {
 
 func (x *ChildRetry) Reset() {
 	*x = ChildRetry{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1776,7 @@ func (x *ChildRetry) String() string {
 func (*ChildRetry) ProtoMessage() {}
 
 func (x *ChildRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1789,7 @@ func (x *ChildRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetry.ProtoReflect.Descriptor instead.
 func (*ChildRetry) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChildRetry) GetInitialMs() int64 {
@@ -1774,7 +1845,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1857,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1870,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -1966,7 +2037,7 @@ type NewPromise struct {
 
 func (x *NewPromise) Reset() {
 	*x = NewPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2049,7 @@ func (x *NewPromise) String() string {
 func (*NewPromise) ProtoMessage() {}
 
 func (x *NewPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2062,7 @@ func (x *NewPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewPromise.ProtoReflect.Descriptor instead.
 func (*NewPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NewPromise) GetTimeoutMs() int64 {
@@ -2011,7 +2082,7 @@ type AwaitedPromise struct {
 
 func (x *AwaitedPromise) Reset() {
 	*x = AwaitedPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2094,7 @@ func (x *AwaitedPromise) String() string {
 func (*AwaitedPromise) ProtoMessage() {}
 
 func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2107,7 @@ func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitedPromise.ProtoReflect.Descriptor instead.
 func (*AwaitedPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AwaitedPromise) GetId() string {
@@ -2059,7 +2130,7 @@ type CancelOperation struct {
 
 func (x *CancelOperation) Reset() {
 	*x = CancelOperation{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2142,7 @@ func (x *CancelOperation) String() string {
 func (*CancelOperation) ProtoMessage() {}
 
 func (x *CancelOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2155,7 @@ func (x *CancelOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperation.ProtoReflect.Descriptor instead.
 func (*CancelOperation) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelOperation) GetOperationId() string {
@@ -2105,7 +2176,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2188,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2201,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SignalSend) GetId() string {
@@ -2169,7 +2240,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2252,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2265,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StartSend) GetId() string {
@@ -2254,7 +2325,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2337,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2350,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -2331,7 +2402,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2414,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2427,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -2387,7 +2458,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2470,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2483,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -2459,7 +2530,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2542,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2555,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -2544,7 +2615,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2627,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2640,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
 }
 
 type ReadJournal struct {
@@ -2584,7 +2655,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2667,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2680,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -2650,7 +2721,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2733,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2746,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -2700,7 +2771,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2783,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2796,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{31}
 }
 
 type CallError struct {
@@ -2741,7 +2812,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2824,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2837,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{31}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -2804,10 +2875,17 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x16perdure/v1/tasks.proto\x12\n" +
 	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/entities.proto\"0\n" +
 	"\x10ListNodesRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"U\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x87\x01\n" +
 	"\bNodeList\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x1a.perdure.v1.ClusterAddressR\x05nodes\"\\\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1a.perdure.v1.ClusterAddressR\x05nodes\x120\n" +
+	"\aleaders\x18\x03 \x03(\v2\x16.perdure.v1.SlotLeaderR\aleaders\"a\n" +
+	"\n" +
+	"SlotLeader\x12\x1d\n" +
+	"\n" +
+	"first_slot\x18\x01 \x01(\rR\tfirstSlot\x12\x1b\n" +
+	"\tlast_slot\x18\x02 \x01(\rR\blastSlot\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"\\\n" +
 	"\x0eClusterAddress\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tgrpc_addr\x18\x02 \x01(\tR\bgrpcAddr\x12\x14\n" +
@@ -3044,133 +3122,135 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(ClosePolicy)(0),          // 0: perdure.v1.ClosePolicy
 	(TaskState)(0),            // 1: perdure.v1.TaskState
 	(*ListNodesRequest)(nil),  // 2: perdure.v1.ListNodesRequest
 	(*NodeList)(nil),          // 3: perdure.v1.NodeList
-	(*ClusterAddress)(nil),    // 4: perdure.v1.ClusterAddress
-	(*WorkRequest)(nil),       // 5: perdure.v1.WorkRequest
-	(*WorkResponse)(nil),      // 6: perdure.v1.WorkResponse
-	(*Hello)(nil),             // 7: perdure.v1.Hello
-	(*Welcome)(nil),           // 8: perdure.v1.Welcome
-	(*Credit)(nil),            // 9: perdure.v1.Credit
-	(*RevokeCredit)(nil),      // 10: perdure.v1.RevokeCredit
-	(*CreditReturned)(nil),    // 11: perdure.v1.CreditReturned
-	(*CreditWanted)(nil),      // 12: perdure.v1.CreditWanted
-	(*Task)(nil),              // 13: perdure.v1.Task
-	(*CleanupOf)(nil),         // 14: perdure.v1.CleanupOf
-	(*Commit)(nil),            // 15: perdure.v1.Commit
-	(*ContinueAsNew)(nil),     // 16: perdure.v1.ContinueAsNew
-	(*ChildOptions)(nil),      // 17: perdure.v1.ChildOptions
-	(*ChildRetry)(nil),        // 18: perdure.v1.ChildRetry
-	(*Send)(nil),              // 19: perdure.v1.Send
-	(*NewPromise)(nil),        // 20: perdure.v1.NewPromise
-	(*AwaitedPromise)(nil),    // 21: perdure.v1.AwaitedPromise
-	(*CancelOperation)(nil),   // 22: perdure.v1.CancelOperation
-	(*SignalSend)(nil),        // 23: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 24: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 25: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 26: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 27: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 28: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 29: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 30: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 31: perdure.v1.JournalPage
-	(*Drain)(nil),             // 32: perdure.v1.Drain
-	(*CallError)(nil),         // 33: perdure.v1.CallError
-	nil,                       // 34: perdure.v1.Task.TagsEntry
-	nil,                       // 35: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 36: perdure.v1.StartSend.TagsEntry
-	nil,                       // 37: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 38: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 39: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 40: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 41: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 42: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 43: perdure.v1.EntityBatch
-	(*StepHeartbeat)(nil),     // 44: perdure.v1.StepHeartbeat
-	(*RequestID)(nil),         // 45: perdure.v1.RequestID
-	(*Event)(nil),             // 46: perdure.v1.Event
-	(*EntityCall)(nil),        // 47: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 48: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 49: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 50: perdure.v1.EntityUnlock
-	(Reason)(0),               // 51: perdure.v1.Reason
+	(*SlotLeader)(nil),        // 4: perdure.v1.SlotLeader
+	(*ClusterAddress)(nil),    // 5: perdure.v1.ClusterAddress
+	(*WorkRequest)(nil),       // 6: perdure.v1.WorkRequest
+	(*WorkResponse)(nil),      // 7: perdure.v1.WorkResponse
+	(*Hello)(nil),             // 8: perdure.v1.Hello
+	(*Welcome)(nil),           // 9: perdure.v1.Welcome
+	(*Credit)(nil),            // 10: perdure.v1.Credit
+	(*RevokeCredit)(nil),      // 11: perdure.v1.RevokeCredit
+	(*CreditReturned)(nil),    // 12: perdure.v1.CreditReturned
+	(*CreditWanted)(nil),      // 13: perdure.v1.CreditWanted
+	(*Task)(nil),              // 14: perdure.v1.Task
+	(*CleanupOf)(nil),         // 15: perdure.v1.CleanupOf
+	(*Commit)(nil),            // 16: perdure.v1.Commit
+	(*ContinueAsNew)(nil),     // 17: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 18: perdure.v1.ChildOptions
+	(*ChildRetry)(nil),        // 19: perdure.v1.ChildRetry
+	(*Send)(nil),              // 20: perdure.v1.Send
+	(*NewPromise)(nil),        // 21: perdure.v1.NewPromise
+	(*AwaitedPromise)(nil),    // 22: perdure.v1.AwaitedPromise
+	(*CancelOperation)(nil),   // 23: perdure.v1.CancelOperation
+	(*SignalSend)(nil),        // 24: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 25: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 26: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 27: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 28: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 29: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 30: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 31: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 32: perdure.v1.JournalPage
+	(*Drain)(nil),             // 33: perdure.v1.Drain
+	(*CallError)(nil),         // 34: perdure.v1.CallError
+	nil,                       // 35: perdure.v1.Task.TagsEntry
+	nil,                       // 36: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 37: perdure.v1.StartSend.TagsEntry
+	nil,                       // 38: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 39: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 40: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 41: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 42: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 43: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 44: perdure.v1.EntityBatch
+	(*StepHeartbeat)(nil),     // 45: perdure.v1.StepHeartbeat
+	(*RequestID)(nil),         // 46: perdure.v1.RequestID
+	(*Event)(nil),             // 47: perdure.v1.Event
+	(*EntityCall)(nil),        // 48: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 49: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 50: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 51: perdure.v1.EntityUnlock
+	(Reason)(0),               // 52: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
-	4,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
-	7,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
-	9,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
-	15, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	26, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	28, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	30, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	38, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
-	10, // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
-	8,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
-	13, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	25, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	27, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	29, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	31, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	33, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	32, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	39, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	11, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
-	12, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
-	3,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	40, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	40, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	40, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	41, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	42, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	34, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	43, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	14, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	44, // 29: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
-	45, // 30: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	40, // 31: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	46, // 32: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	17, // 33: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	19, // 34: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	16, // 35: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	35, // 36: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	0,  // 37: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
-	18, // 38: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	23, // 39: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	24, // 40: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	47, // 41: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	48, // 42: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	49, // 43: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	50, // 44: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	20, // 45: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	21, // 46: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	22, // 47: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
-	36, // 48: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	1,  // 49: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	41, // 50: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	42, // 51: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	40, // 52: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	44, // 53: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	40, // 54: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	40, // 55: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	40, // 56: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	40, // 57: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	44, // 58: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
-	42, // 59: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	51, // 60: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	37, // 61: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	5,  // 62: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 63: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	6,  // 64: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	3,  // 65: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	64, // [64:66] is the sub-list for method output_type
-	62, // [62:64] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	5,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
+	4,  // 1: perdure.v1.NodeList.leaders:type_name -> perdure.v1.SlotLeader
+	8,  // 2: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
+	10, // 3: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
+	16, // 4: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
+	27, // 5: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	29, // 6: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	31, // 7: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	39, // 8: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	11, // 9: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
+	9,  // 10: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
+	14, // 11: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
+	26, // 12: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	28, // 13: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	30, // 14: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	32, // 15: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	34, // 16: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	33, // 17: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	40, // 18: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	12, // 19: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
+	13, // 20: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
+	3,  // 21: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
+	41, // 22: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	41, // 23: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	41, // 24: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	42, // 25: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	43, // 26: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	35, // 27: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	44, // 28: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	15, // 29: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	45, // 30: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
+	46, // 31: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	41, // 32: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	47, // 33: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	18, // 34: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	20, // 35: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	17, // 36: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	36, // 37: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	0,  // 38: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
+	19, // 39: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	24, // 40: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	25, // 41: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	48, // 42: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	49, // 43: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	50, // 44: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	51, // 45: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	21, // 46: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	22, // 47: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	23, // 48: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
+	37, // 49: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 50: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	42, // 51: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	43, // 52: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	41, // 53: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	45, // 54: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	41, // 55: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	41, // 56: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	41, // 57: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	41, // 58: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	45, // 59: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
+	43, // 60: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	52, // 61: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	38, // 62: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	6,  // 63: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 64: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	7,  // 65: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 66: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	65, // [65:67] is the sub-list for method output_type
+	63, // [63:65] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -3181,7 +3261,7 @@ func file_perdure_v1_tasks_proto_init() {
 	file_perdure_v1_types_proto_init()
 	file_perdure_v1_executions_proto_init()
 	file_perdure_v1_entities_proto_init()
-	file_perdure_v1_tasks_proto_msgTypes[3].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[4].OneofWrappers = []any{
 		(*WorkRequest_Hello)(nil),
 		(*WorkRequest_Credit)(nil),
 		(*WorkRequest_Commit)(nil),
@@ -3191,7 +3271,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkRequest_CommitEntity)(nil),
 		(*WorkRequest_RevokeCredit)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[4].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[5].OneofWrappers = []any{
 		(*WorkResponse_Welcome)(nil),
 		(*WorkResponse_Task)(nil),
 		(*WorkResponse_Commit)(nil),
@@ -3205,7 +3285,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_CreditWanted)(nil),
 		(*WorkResponse_Nodes)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[17].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[18].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -3222,7 +3302,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

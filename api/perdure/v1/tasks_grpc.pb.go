@@ -32,7 +32,8 @@ const (
 // that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksClient interface {
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
-	// ListNodes names the node that answers and the nodes of its cluster, for a worker that opens a stream to each of them.
+	// ListNodes names the node that answers, the nodes of its cluster, and what each leads: for a worker that opens a stream
+	// to each of them, and for a client that calls the leader of an id.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*NodeList, error)
 }
 
@@ -76,7 +77,8 @@ func (c *tasksClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts 
 // that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksServer interface {
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
-	// ListNodes names the node that answers and the nodes of its cluster, for a worker that opens a stream to each of them.
+	// ListNodes names the node that answers, the nodes of its cluster, and what each leads: for a worker that opens a stream
+	// to each of them, and for a client that calls the leader of an id.
 	ListNodes(context.Context, *ListNodesRequest) (*NodeList, error)
 	mustEmbedUnimplementedTasksServer()
 }

@@ -74,6 +74,24 @@ var guardBugs = []mutation.Bug{
 		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
 	},
 	{
+		File: "client/leaders.go", Rule: "client: calls go to the leader of their id",
+		From: `if r.first <= slot && slot <= r.last {`, To: `if r.first <= slot {`, Tests: "TestCallsGoToTheLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: a node counts only where it answers",
+		From: `	if !l.is(n, a.GetNodeId()) {`, To: `	if l.is(n, "") {`, Tests: "TestAddressesOfOthers",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: a leader that does not answer is avoided",
+		From: `time.Since(*since) < avoidFor`, To: `time.Since(*since) < 0`, Tests: "TestLeadersThatMove", Hangs: 20 * time.Second,
+	},
+	{
+		File: "client/leaders.go", Rule: "client: calls do not wait at a node that is silent and leads no more",
+		From: `			(*cancel)()
+`, To: `			_ = cancel
+`, Tests: "TestSilentLeader",
+	},
+	{
 		File: "client/call.go", Rule: "client: it asks no earlier than the node says",
 		From: `if after := retryAfter(err); after > 0 {`, To: `if after := retryAfter(err); after < 0 {`, Tests: "TestRetryAfter",
 	},

@@ -1,0 +1,244 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+	"perdure/internal/testkit"
+)
+
+// led is a cluster whose nodes say who leads: each a third of the slots, unless the test moves them.
+type led struct {
+	*cluster
+	// leader is the node of each third; silent is a node that answers nothing.
+	leader [3]atomic.Pointer[string]
+	silent atomic.Pointer[string]
+	// asked counts the questions for the list.
+	lists atomic.Int32
+}
+
+func newLed(t *testing.T) *led {
+	l := &led{cluster: newCluster(t, "a", "b", "c")}
+	for i, name := range l.names {
+		l.leader[i].Store(&name)
+	}
+	l.list = func(ctx context.Context, at string) (*perdurev1.NodeList, error) {
+		l.lists.Add(1)
+		if s := l.silent.Load(); s != nil && *s == at {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		out := &perdurev1.NodeList{NodeId: "node-" + at}
+		for _, name := range l.names {
+			out.Nodes = append(out.Nodes, &perdurev1.ClusterAddress{NodeId: "node-" + name, GrpcAddr: "passthrough:///" + name})
+		}
+		for i := range l.leader {
+			out.Leaders = append(out.Leaders, &perdurev1.SlotLeader{FirstSlot: third(i), LastSlot: third(i+1) - 1, NodeId: "node-" + *l.leader[i].Load()})
+		}
+		return out, nil
+	}
+	return l
+}
+
+func third(i int) uint32 { return uint32(i * id.Slots / 3) }
+
+// idIn returns an id of the default namespace in a third of the slots.
+func idIn(i int) string {
+	for n := 0; ; n++ {
+		s := fmt.Sprint("x", n)
+		if slot := uint32(id.Slot(DefaultNamespace, s)); third(i) <= slot && slot < third(i+1) {
+			return s
+		}
+	}
+}
+
+// learned makes calls until the client knows who leads.
+func (l *led) learned(t *testing.T, cl *Client) {
+	t.Helper()
+	testkit.EventuallyNil(t, time.Minute, "the table of leaders", func() error {
+		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		if table := cl.leaders.table.Load(); table == nil || len(*table) != 3 {
+			return fmt.Errorf("it is %v", table)
+		}
+		return nil
+	})
+}
+
+// move has another node lead a third of the slots, and waits until the client knows.
+func (l *led) move(t *testing.T, cl *Client, i int, to string) {
+	t.Helper()
+	l.leader[i].Store(&to)
+	testkit.EventuallyNil(t, time.Minute, "the table of leaders", func() error {
+		cl.leaders.alert()
+		l.startsAt(t, cl, i)
+		if table := cl.leaders.table.Load(); (*table)[i].n.addr != "passthrough:///"+to {
+			return fmt.Errorf("it is %v", table)
+		}
+		return nil
+	})
+}
+
+// startsAt makes a call about an id in a third of the slots, and returns the nodes that were asked.
+func (l *led) startsAt(t *testing.T, cl *Client, i int) []string {
+	t.Helper()
+	l.mu.Lock()
+	l.asked = nil
+	l.mu.Unlock()
+	if _, err := cl.Start(t.Context(), StartOptions{ID: idIn(i)}); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
+func (l *led) wantAt(t *testing.T, cl *Client, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		if at := l.startsAt(t, cl, i); len(at) != 1 || at[0] != name {
+			t.Errorf("a call of third %d went to %v, want %s", i, at, name)
+		}
+	}
+}
+
+// TestCallsGoToTheLeader: after some calls a client knows who leads, and asks that node, also one whose address it was not
+// given. The first calls ask nobody who leads.
+func TestCallsGoToTheLeader(t *testing.T) {
+	for _, given := range [][]string{{"a", "b", "c"}, {"c"}} {
+		l := newLed(t)
+		l.answer = script(started)
+		l.given = given
+		cl := l.client(Options{})
+		for range leadersAfter {
+			if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.lists.Load(); n != 0 {
+			t.Errorf("%d questions who leads after %d calls", n, leadersAfter)
+		}
+		l.learned(t, cl)
+		l.wantAt(t, cl, "a", "b", "c")
+	}
+}
+
+// TestLeadersThatMove: the client follows when it is told of a change, and goes elsewhere when a leader does not answer.
+func TestLeadersThatMove(t *testing.T) {
+	l := newLed(t)
+	l.answer = script(started)
+	cl := l.client(Options{})
+	l.learned(t, cl)
+	l.move(t, cl, 0, "b")
+	l.wantAt(t, cl, "b", "b", "c")
+	l.nodes["c"].server.Stop()
+	for range 3 {
+		at := l.startsAt(t, cl, 2)
+		if len(at) != 1 || at[0] == "c" {
+			t.Errorf("a call went to %v", at)
+		}
+	}
+	testkit.EventuallyNil(t, time.Minute, "a leader to be avoided", func() error {
+		cl.leaders.failed((*cl.leaders.table.Load())[2].n)
+		if n := cl.leaders.of(idIn(2)); n != nil {
+			return fmt.Errorf("the next call goes to %s", n.addr)
+		}
+		return nil
+	})
+	l.move(t, cl, 2, "a")
+	l.wantAt(t, cl, "b", "b", "a")
+}
+
+// TestSilentLeader: calls wait at a node that is paused, or beyond a cut. When the others say that another node leads, and
+// it still does not answer, the calls are repeated at the other one, with their request ids.
+func TestSilentLeader(t *testing.T) {
+	l := newLed(t)
+	l.answer = script(started)
+	cl := l.client(Options{})
+	l.learned(t, cl)
+	waiting := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.answer, l.asked, l.requests = func(ctx context.Context, n int, _ any) (any, error) {
+		if n > 0 {
+			return started, nil
+		}
+		waiting <- struct{}{}
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}, nil, nil
+	l.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := cl.Start(t.Context(), StartOptions{ID: idIn(1)})
+		done <- err
+	}()
+	<-waiting
+	l.silent.Store(&l.names[1])
+	l.leader[1].Store(&l.names[2])
+	began := time.Now()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= attemptTimeout {
+		t.Errorf("it took %v, as long as without the table", took)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.asked) != 2 || l.asked[0] != "b" || l.asked[1] == "b" || string(l.requests[0].GetId()) != string(l.requests[1].GetId()) {
+		t.Errorf("asked %v with %v", l.asked, l.requests)
+	}
+}
+
+// TestAddressesOfOthers: a node counts only where it answers. An announced address that leads to another node, or to none,
+// gets no calls, and a list that is no use is not asked for again soon.
+func TestAddressesOfOthers(t *testing.T) {
+	l := newLed(t)
+	l.answer, l.given = script(started), []string{"a"}
+	honest := l.list
+	l.list = func(ctx context.Context, at string) (*perdurev1.NodeList, error) {
+		out, err := honest(ctx, at)
+		if at == "b" {
+			out.NodeId = "node-of-another-cluster"
+		}
+		return out, err
+	}
+	l.nodes["c"].server.Stop()
+	cl := l.client(Options{})
+	for range 2 * leadersAfter {
+		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.EventuallyNil(t, time.Minute, "the table", func() error {
+		if cl.leaders.table.Load() == nil {
+			return fmt.Errorf("none")
+		}
+		return nil
+	})
+	l.wantAt(t, cl, "a", "a", "a")
+
+	l = newLed(t)
+	l.answer = script(started)
+	l.list = func(context.Context, string) (*perdurev1.NodeList, error) {
+		l.lists.Add(1)
+		return nil, status.Error(codes.PermissionDenied, "not with this token")
+	}
+	cl = l.client(Options{})
+	for range 10 * leadersAfter {
+		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := l.lists.Load(); n > 4 {
+		t.Errorf("%d questions, although none is answered", n)
+	}
+}
