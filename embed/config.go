@@ -170,6 +170,9 @@ type Config struct {
 	// Logger replaces the logger that LogLevel and LogFormat describe, for programs that embed a node. It
 	// has no flag.
 	Logger *slog.Logger
+
+	// reloadEvery is the interval at which certificates and tokens are read again; 0 for the default of each.
+	reloadEvery time.Duration
 }
 
 // MaxPartitions bounds Config.Partitions: each one is a Raft group with stores, goroutines and timers of

@@ -91,18 +91,18 @@ func (c *Config) openSecurity(log *slog.Logger, registry prometheus.Registerer) 
 	}
 	var err error
 	if c.TLSCert != "" {
-		s.clients, err = certs.Open(certs.Options{Name: "clients", Logger: log,
+		s.clients, err = certs.Open(certs.Options{Name: "clients", Logger: log, Every: c.reloadEvery,
 			Files: certs.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSClientCA}})
 		note(err, "tls-cert", "tls-key", "tls-client-ca")
 	}
 	if c.PeerTLSCert != "" {
-		s.peers, err = certs.Open(certs.Options{Name: "peers", Mutual: true, Logger: log,
+		s.peers, err = certs.Open(certs.Options{Name: "peers", Mutual: true, Logger: log, Every: c.reloadEvery,
 			Files: certs.Files{Cert: c.PeerTLSCert, Key: c.PeerTLSKey, CA: c.PeerTLSCA}})
 		note(err, "peer-tls-cert", "peer-tls-key", "peer-tls-ca")
 	}
 	if c.TokensFile != "" || c.JWTKeyFile != "" {
 		s.guard, err = auth.Open(auth.Options{TokensFile: c.TokensFile, JWTKeyFile: c.JWTKeyFile,
-			JWTIssuer: c.JWTIssuer, JWTAudience: c.JWTAudience, Logger: log, Registerer: registry})
+			JWTIssuer: c.JWTIssuer, JWTAudience: c.JWTAudience, Logger: log, Registerer: registry, Every: c.reloadEvery})
 		note(err, "tokens-file", "jwt-key-file")
 	}
 	if c.GossipKeyFile != "" {

@@ -102,7 +102,7 @@ func TestEveryFieldHasASetting(t *testing.T) {
 	v := reflect.ValueOf(&cfg).Elem()
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
-		if name == "File" || name == "Logger" {
+		if !v.Type().Field(i).IsExported() || name == "File" || name == "Logger" {
 			continue
 		}
 		if rows[v.Field(i).Addr().Pointer()] == "" {

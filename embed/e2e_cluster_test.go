@@ -30,6 +30,7 @@ func memberConfigs(t *testing.T) []embed.Config {
 		cfg := nodeConfig(t.TempDir())
 		cfg.NodeID, cfg.BootstrapExpect, cfg.Join, cfg.GossipAddr = fmt.Sprintf("n%d", i+1), 3, join, join[i]
 		cfg.PeerAddr, cfg.GRPCAddr, cfg.HTTPAddr = fixedAddr(t), fixedAddr(t), fixedAddr(t)
+		cfg.CommitTimeout = 50 * time.Millisecond // the followers learn soon what was committed
 		all = append(all, cfg)
 	}
 	return all

@@ -73,11 +73,13 @@ type running struct {
 
 // nodeConfig is a node on free ports that checks the rules' invariants after every command.
 func nodeConfig(dir string) embed.Config {
-	return embed.Config{
+	cfg := embed.Config{
 		DataDir: dir, Partitions: 4, CheckInvariants: true, DiskReserve: 1 << 20,
 		HTTPNodes: embed.On, HTTPNetworks: []string{"127.0.0.0/8", "::1/128"},
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 	}
+	embed.ReloadEvery(&cfg, 200*time.Millisecond)
+	return cfg
 }
 
 func start(cfg embed.Config) (*running, error) {

@@ -69,6 +69,7 @@ func race(ask func(ctx context.Context) (string, error), child *durable.Function
 
 // The losers of a race end: no step, child, timer or promise of it is left, whichever worker goes on after the race.
 func TestLosersAreCancelled(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	var asked, ended atomic.Int32
 	ask := func(ctx context.Context) (string, error) {
@@ -81,7 +82,7 @@ func TestLosersAreCancelled(t *testing.T) {
 		return durable.WaitSignal[string](ctx, "never")
 	})
 	fn := race(ask, child)
-	first := w.work(durable.WorkerOptions{}, fn, child)
+	first := w.work(durable.WorkerOptions{StopGrace: time.Second}, fn, child) // its step does not end by itself
 	h := begin(w, fn, "r", "")
 	eventually(t, "the step to run", func() bool { return asked.Load() == 1 }, nil)
 	first.stop()

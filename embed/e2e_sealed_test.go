@@ -61,6 +61,7 @@ func (v vault) Decode(data []byte, into any) error {
 // With an encrypting codec nothing of an execution is in clear: inputs, raw bytes, results, signals, messages and details
 // of failures, panics. Neither the journals nor the files of the node have a word of it.
 func TestNothingInClear(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const secret = "swordfish"
 	cfg := nodeConfig(t.TempDir())
 	w := connect(t, startNode(t, cfg).GRPCAddr())
