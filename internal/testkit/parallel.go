@@ -1,7 +1,7 @@
-// Package testkit owns what the tests of several packages share: how many of them run at a time, and how many cases
-// they try.
+// Package testkit owns what the tests of several packages share: how many of them run at a time, how many cases
+// they try, and how often garbage is collected.
 //
-// It promises that the command line has the last word: -parallel and -rapid.checks hold when they are given. No package
+// It promises that the user has the last word: -parallel, -rapid.checks and GOGC hold when they are given. No package
 // but tests imports it.
 package testkit
 
