@@ -202,6 +202,7 @@ func TestRefusedAfterUnknown(t *testing.T) {
 
 // The error of a call that was given up says whether the write may have been applied.
 func TestGivenUp(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	// The events before the end have this long, on a busy machine too; less than an attempt may take.
 	const enough = 2500 * time.Millisecond
 	var all sync.WaitGroup

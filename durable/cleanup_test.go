@@ -146,44 +146,47 @@ func TestSagaUndoneAfterCancel(t *testing.T) {
 // whatever was booked is cancelled once, and nothing else.
 func TestSagaSurvivesCrashes(t *testing.T) {
 	for cancelAt := 1; cancelAt <= 6; cancelAt++ {
-		for crashAt := 1; crashAt <= 12; crashAt++ {
-			for _, after := range []bool{false, true} {
-				name := fmt.Sprintf("cancel %d, crash %d, after %t", cancelAt, crashAt, after)
-				f, b := newFake(t), newBank()
-				commits := 0
-				f.signals["paid"] = []string{`"yes"`}
-				f.onCommit = func(ex *fakeExec, _ *perdurev1.Commit) (fa fault) {
-					if commits++; commits == cancelAt && !ex.j.Status().Terminal() && ex.j.Status() != journal.StatusCancelling && ex.id == "x" {
-						f.cancelLocked(ex, "enough")
+		t.Run(fmt.Sprint("cancel ", cancelAt), func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			for crashAt := 1; crashAt <= 12; crashAt++ {
+				for _, after := range []bool{false, true} {
+					name := fmt.Sprintf("cancel %d, crash %d, after %t", cancelAt, crashAt, after)
+					f, b := newFake(t), newBank()
+					commits := 0
+					f.signals["paid"] = []string{`"yes"`}
+					f.onCommit = func(ex *fakeExec, _ *perdurev1.Commit) (fa fault) {
+						if commits++; commits == cancelAt && !ex.j.Status().Terminal() && ex.j.Status() != journal.StatusCancelling && ex.id == "x" {
+							f.cancelLocked(ex, "enough")
+						}
+						if commits == crashAt {
+							fa.before, fa.after, fa.lost = !after, after, after
+							if !after {
+								f.expire(ex)
+							}
+						}
+						return fa
 					}
-					if commits == crashAt {
-						fa.before, fa.after, fa.lost = !after, after, after
-						if !after {
-							f.expire(ex)
+					f.worker(WorkerOptions{}, trip(b, false))
+					f.start("x", "trip", `"ann"`)
+					f.finished("x")
+					f.mu.Lock()
+					clean := f.execs[cleanupOfX]
+					f.mu.Unlock()
+					if clean != nil {
+						if o := f.finished(cleanupOfX); o.GetFailure() != nil {
+							t.Errorf("%s: the clean-up ended with %v", name, o)
 						}
 					}
-					return fa
-				}
-				f.worker(WorkerOptions{}, trip(b, false))
-				f.start("x", "trip", `"ann"`)
-				f.finished("x")
-				f.mu.Lock()
-				clean := f.execs[cleanupOfX]
-				f.mu.Unlock()
-				if clean != nil {
-					if o := f.finished(cleanupOfX); o.GetFailure() != nil {
-						t.Errorf("%s: the clean-up ended with %v", name, o)
-					}
-				}
-				cancelled := f.outcome("x").GetFailure() != nil
-				for _, what := range []string{"seat", "room"} {
-					booked, undone := b.count(what), b.count("cancel "+what)
-					if booked > 1 || undone > 1 || cancelled && undone < booked || !cancelled && undone > 0 {
-						t.Errorf("%s: %s booked %d times, cancelled %d times; cancelled %t:\n%s\n%s", name, what, booked, undone, cancelled, b.story(), f.dump())
+					cancelled := f.outcome("x").GetFailure() != nil
+					for _, what := range []string{"seat", "room"} {
+						booked, undone := b.count(what), b.count("cancel "+what)
+						if booked > 1 || undone > 1 || cancelled && undone < booked || !cancelled && undone > 0 {
+							t.Errorf("%s: %s booked %d times, cancelled %d times; cancelled %t:\n%s\n%s", name, what, booked, undone, cancelled, b.story(), f.dump())
+						}
 					}
 				}
 			}
-		}
+		})
 	}
 }
 

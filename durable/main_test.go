@@ -6,4 +6,7 @@ import (
 	"perdure/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	testkit.WaitingTests(6)
+	testkit.Main(m)
+}

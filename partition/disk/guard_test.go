@@ -167,6 +167,7 @@ func TestElectionsInVirtualTime(t *testing.T) {
 
 // TestReserve: the reserve is made when there is ample space, given up for a write that must be done, and made again.
 func TestReserve(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	d := newSmallDisk(10 << 20)
 	g := d.guard(1 << 20)
 	g.Run()
@@ -247,6 +248,7 @@ func TestSyncs(t *testing.T) {
 }
 
 func TestLogWriteWaits(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	d := newSmallDisk(1 << 30)
 	g := d.guard(1 << 20)
 	g.Run()
@@ -300,6 +302,7 @@ func TestLogWriteWaits(t *testing.T) {
 // TestFlushWaits: a memtable that finds no space stays in memory, and is flushed when there is some. A
 // compaction leaves more free than a flush does.
 func TestFlushWaits(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	d := newSmallDisk(1 << 30)
 	g := d.guard(10 << 20)
 	g.Run()
