@@ -422,7 +422,8 @@ type RestartOptions struct {
 	// FromEvent, if positive, keeps the journal's entries before this one. A cut within a wait moves back to its
 	// beginning.
 	FromEvent uint64
-	// FromFailure keeps the entries before the operation that failed last begins. The execution must have failed.
+	// FromFailure keeps the entries before the operation that failed last begins. The execution must have failed or be stuck.
+	// With a Digest it may be any open one, which keeps all entries.
 	FromFailure bool
 	// NewChildren starts children again that are open at the cut; otherwise they continue, with their results.
 	NewChildren bool

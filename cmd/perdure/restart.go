@@ -48,13 +48,15 @@ follows; if none failed, all but the end. Children that are open there continue,
 that failed start again.
 
 An execution that is stuck, because the code of a worker does not fit its journal, is
-given to a worker again; with --digest it keeps its journal as a new incarnation.
+given to a worker again. With --digest a stuck or any other open execution, such as one
+whose workers are gone, is pinned to that digest and keeps its journal.
 
 Remove the cause first: perdure describe ID shows the failure. For a graph run use
 perdure graph retry.
 
 Exit codes: 0 it runs again, 3 no such execution, 4 it is neither failed nor
-stuck, is part of another execution or is a graph run.`,
+stuck (with --digest: it has ended otherwise), is part of another execution or is a
+graph run.`,
 		Example: `  perdure retry order-42
   perdure retry order-42 --digest v2`,
 		Args: exactly("ID"),

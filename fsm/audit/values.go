@@ -305,16 +305,16 @@ func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.R
 	if s, ok := e.Event.(journal.ExecutionStarted); ok {
 		input = s.Input
 	}
-	if child.Function != r.Function || !a.mayHave(ns, child, parent.Digest) || child.Parent != parent.ID ||
+	if child.Function != r.Function || !a.mayHave(ns, child, parent) || child.Parent != parent.ID ||
 		!parent.Belongs(child.ParentIncarnation) || !startedWith(child, input, r.Input) {
 		a.found(ns, child.ID, RuleInput, "it runs %q of digest %q with %d bytes of input for %q of incarnation %d; that has %q, digest %q, %d bytes, incarnation %d",
 			child.Function, child.Digest, len(input), child.Parent, child.ParentIncarnation, r.Function, parent.Digest, len(r.Input), parent.Incarnation)
 	}
 }
 
-// mayHave reports whether a child may have its digest: that of its parent, or one of its own function.
-func (a *auditor) mayHave(ns string, child state.Header, parents string) bool {
-	if child.Digest == parents || child.Digest == "" || child.Former != 0 {
+// mayHave reports whether a child may have its digest: that of its parent when it began, or one of its own function.
+func (a *auditor) mayHave(ns string, child, parent state.Header) bool {
+	if child.Digest == parent.Digest || child.Digest == "" || child.Former != 0 || child.ParentIncarnation != parent.Incarnation {
 		return true
 	}
 	value, _ := a.Get(keys.Of(keys.Function, ns, child.Function))

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"strconv"
+	"strings"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -146,10 +147,10 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 	case perdurev1.RestartFrom_RESTART_FROM_FAILURE:
 		task, _ := t.store(old.ns).Task(old.h.ID)
 		switch {
-		case isStuck(old, task):
-			cut = len(past.entries)
+		case isStuck(old, task), req.ComponentDigest != "" && !old.h.Status.Terminal():
+			cut = len(past.entries) // all of it, for code of this digest
 		case old.h.Status != journal.StatusFailed:
-			return 0, refuseRestart(old, "it has not failed, it is %s", old.h.Status)
+			return 0, refuseRestart(old, "it has not failed, it is %s", strings.ToLower(old.h.Status.String()))
 		default:
 			cut = past.failure()
 		}
@@ -300,7 +301,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 		if r.Invoke == journal.InvokeFunction && r.Call == journal.KindInvokeScheduled {
 			done, isDone := call.result.(journal.InvokeCompleted)
 			call.again = !ok || req.NewChildren ||
-				req.From == perdurev1.RestartFrom_RESTART_FROM_FAILURE && isDone && isFailure(done.Result)
+				req.From == perdurev1.RestartFrom_RESTART_FROM_FAILURE && old.h.Status == journal.StatusFailed && isDone && isFailure(done.Result)
 		}
 		if call.again {
 			if h, ok := t.headerOf(old.ns, string(promise)); ok && t.cleanupOpen(old.ns, &h) {

@@ -279,6 +279,66 @@ func TestStuckCode(t *testing.T) {
 	})
 }
 
+// An open execution is pinned to another digest by hand, whether its task is with a worker, waits for one of a digest that is
+// gone, or is blocked. It keeps its journal, and the former worker effects nothing.
+func TestPinnedByHand(t *testing.T) {
+	repin := func(w *world) *perdurev1.RestartResponse {
+		cmd := restartCmd(w.request(), "e", fromFailure, 0)
+		cmd.GetRestart().ComponentDigest = "v2"
+		return w.do(cmd).GetRestart()
+	}
+	begin := func(t *testing.T) (*world, *view) {
+		w := newWorld(t, 1)
+		w.attach("v1", "v1", "f")
+		w.do(startCmd(w.request(), "e", "f", "in"))
+		v := w.takeAs("w", "v1", "f")[0]
+		w.commit(v, "step a -> done")
+		return w, v
+	}
+	ends := func(w *world, kept uint64) {
+		w.t.Helper()
+		if r := repin(w); r.KeptEvents != kept || r.Incarnation == r.FormerIncarnation {
+			w.t.Fatalf("it keeps %v", r)
+		}
+		w.tick()
+		if got := w.takeAs("w", "v1", "f"); len(got) > 0 {
+			w.t.Fatalf("a worker of v1 gets %q", idsOf(got))
+		}
+		w.commit(w.takeAs("w2", "v2", "f")[0], "return")
+		if e := w.describe("e"); e.ComponentDigest != "v2" || e.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
+			w.t.Errorf("it is %v", e)
+		}
+		w.open(w.parts[0])
+		w.refused(restartCmd(w.request(), "e", fromFailure, 0), perdurev1.Reason_REASON_RULE_BROKEN)
+	}
+	t.Run("running", func(t *testing.T) {
+		w, v := begin(t)
+		w.refused(restartCmd(w.request(), "e", fromFailure, 0), perdurev1.Reason_REASON_RULE_BROKEN)
+		ends(w, 4)
+		w.commitRefused(v, "return", perdurev1.Reason_REASON_STALE_TASK, "")
+	})
+	t.Run("blocked", func(t *testing.T) {
+		w, v := begin(t)
+		w.commit(v, "wait go")
+		ends(w, 4)
+	})
+	t.Run("after a child failed", func(t *testing.T) {
+		w, v := begin(t)
+		w.commit(v, "child g; child g; await 2")
+		children := w.takeAs("w3", "", "g")
+		w.commit(children[0], "fail")
+		repin(w)
+		w.tick()
+		if again := w.takeAs("w3", "", "g"); len(again) > 0 {
+			t.Errorf("started again: %q", idsOf(again))
+		}
+		w.commit(children[1], "return fine")
+		if e := w.describe("e"); e.WakeSource != "no worker" {
+			t.Errorf("with both results it waits for %q", e.WakeSource)
+		}
+	})
+}
+
 // More stuck executions than one command announces again are announced by several.
 func TestStuckMany(t *testing.T) {
 	w := newWorld(t, 1)

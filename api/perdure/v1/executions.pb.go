@@ -130,7 +130,8 @@ const (
 	RestartFrom_RESTART_FROM_START RestartFrom = 0
 	// The entries before RestartRequest.event.
 	RestartFrom_RESTART_FROM_EVENT RestartFrom = 1
-	// Of a failed execution: the entries before the operation that failed last begins; all but its end if none failed.
+	// Of a failed execution: the entries before the operation that failed last begins; all but its end if none failed. Of a
+	// stuck one, and with component_digest of any open one: all entries.
 	RestartFrom_RESTART_FROM_FAILURE RestartFrom = 2
 )
 
