@@ -95,6 +95,8 @@ type history struct {
 	ops     []*record
 	// spent is the record of each operation whose result the function has and cannot ask for again: see forget.
 	spent record
+	// forgotten is the sum of the fingerprints of spent operations.
+	forgotten uint64
 	// settled are the numbers of the operations whose results came after they began, in the order of the journal.
 	settled []uint32
 	// targets are the operations that cancels without a result are about, by the ids of the cancels.

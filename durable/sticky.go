@@ -163,6 +163,7 @@ func (t *activation) stick(sent []*perdurev1.Event) {
 			expected.ops = nil // it continues nothing
 			break
 		}
+		expected.forgetValue(ev)
 	}
 	<-t.wait.wake
 	t.w.mu.Lock()
@@ -201,6 +202,7 @@ func (t *activation) resume(next *hold, task *perdurev1.Task, expected *history)
 		t.w.replace(next, task)
 		t.unwind()
 	}
+	t.journal.forgetAlso(expected)
 	t.cleanups.armed = task.GetCleanupMs()
 	t.continued++
 	t.w.event(Event{Kind: EventContinued, ID: t.info.ID, Function: t.info.Function})
@@ -236,13 +238,19 @@ func (t *activation) enterSlot() {
 }
 
 // continues reports whether r is the journal that a function in memory expects, and what came since: it has n operations,
-// as many as the function has made, and each that the function knows is the same, with the same result at the same place.
+// as many as the function has made, and each that the function knows is the same, with the same result at the same place. Of
+// forgotten operations it compares the sum of their fingerprints.
 func (r *history) continues(expected *history, n uint32) bool {
 	if len(r.ops) != int(n) || len(expected.ops) != int(n) || !bytes.Equal(r.input, expected.input) || r.next < expected.next {
 		return false
 	}
+	forgotten := uint64(0)
 	for i, was := range expected.ops {
 		is := r.ops[i]
+		if was.spent() {
+			forgotten += is.fingerprint()
+			continue
+		}
 		if is.kind != was.kind || is.name != was.name || is.policy != was.policy || is.timeMs != was.timeMs || was.done && !is.done {
 			return false
 		}
@@ -253,7 +261,16 @@ func (r *history) continues(expected *history, n uint32) bool {
 			return false
 		}
 	}
-	return true
+	return forgotten == expected.forgotten
+}
+
+// forgetAlso forgets the operations that an earlier history of the same journal has forgotten.
+func (r *history) forgetAlso(earlier *history) {
+	for i, was := range earlier.ops {
+		if was.spent() {
+			r.forget(uint32(i))
+		}
+	}
 }
 
 func sameOutcome(a, b *perdurev1.Outcome) bool {

@@ -575,6 +575,23 @@ func TestJournalContinues(t *testing.T) {
 			t.Errorf("a journal with %s continues it", name)
 		}
 	}
+	forgetful := fold(full)
+	forgetful.forget(0)
+	if !fold(full).continues(forgetful, 2) {
+		t.Error("a journal does not continue its own beginning, of which an operation was forgotten")
+	}
+	for name, r := range map[string]*history{
+		"no result":      other(func(r *history) { r.ops[0].done = false }),
+		"another result": other(func(r *history) { r.ops[0].outcome = value("2") }),
+		"a failure":      other(func(r *history) { r.ops[0].outcome = failure("x", "") }),
+		"another name":   other(func(r *history) { r.ops[0].name = "c" }),
+		"another order":  other(func(r *history) { r.ops[0].doneSeq++ }),
+		"another time":   other(func(r *history) { r.ops[0].timeMs++ }),
+	} {
+		if r.continues(forgetful, 2) {
+			t.Errorf("a journal with %s of a forgotten operation continues it", name)
+		}
+	}
 	if fold(full).continues(fold(full), 1) || fold(full).continues(fold(full[:4]), 2) {
 		t.Error("an operation that the function has not made continues it")
 	}

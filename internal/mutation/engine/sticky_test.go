@@ -29,6 +29,10 @@ var stickyBugs = []mutation.Bug{
 		From: `len(r.ops) != int(n) || len(expected.ops) != int(n) ||`, To: `len(r.ops) < len(expected.ops) ||`, Tests: "TestJournalContinues",
 	},
 	{
+		File: "durable/sticky.go", Rule: "sticky: the journal has the results that the function knew and forgot",
+		From: `return forgotten == expected.forgotten`, To: `return forgotten != 1`, Tests: "TestJournalContinues",
+	},
+	{
 		File: "durable/sticky.go", Rule: "sticky: a journal that is another one is replayed",
 		From: `if !t.journal.continues(expected, t.next) {`, To: `if t.journal.ended {`, Tests: "TestStickyOtherHistory",
 	},
