@@ -14,11 +14,14 @@ import (
 // matters before.
 //
 // ContinueAsNew does not return, unless the execution is cancelled: then it returns ErrCancelled. So a function calls it
-// as its last operation, in its return statement.
+// as its last operation, in its return statement. A clean-up function must not call it.
 func ContinueAsNew[In any](ctx Context, in In) error {
 	t, err := enter(ctx, "ContinueAsNew")
 	if err != nil {
 		return err
+	}
+	if t.cleanups.running {
+		t.failTask(&MisuseError{ID: t.info.ID, What: "ContinueAsNew", Why: "was called by a clean-up function"})
 	}
 	// What is refused is refused at every replay, whatever the function recorded after it.
 	if t.section != nil {

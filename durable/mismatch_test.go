@@ -201,6 +201,10 @@ func TestGivenBack(t *testing.T) {
 		{"Goexit in a step", `durable: runtime.Goexit was called in step "s"`, func(ctx Context) (string, error) {
 			return Run(ctx, "s", func(context.Context) (string, error) { goexit(); return "", nil })
 		}},
+		{"a clean-up continues as new", "durable: ContinueAsNew of x was called by a clean-up function", func(ctx Context) (string, error) {
+			Cleanup(ctx, func(ctx Context) error { return ContinueAsNew(ctx, "again") })
+			return "", errors.New("to be cleaned up after")
+		}},
 		{"foreign future", "durable: AwaitAll of x was given a future of another execution, or of an earlier run of this one: y:0", func(ctx Context) (string, error) {
 			return "", AwaitAll(ctx, &Future[string]{t: &activation{journal: history{id: "y"}}})
 		}},

@@ -122,6 +122,7 @@ func TestCleanupBounded(t *testing.T) {
 	before := w.journal("e")
 	clean := w.only("w2", state.FunctionCleanup+"f")
 	w.commitRefused(clean, "cleanup 5000; nothing", perdurev1.Reason_REASON_RULE_BROKEN, "cleanup")
+	w.commitRefused(clean, "continue again", perdurev1.Reason_REASON_RULE_BROKEN, ruleContinue)
 	w.do(cancelCmd(id, "stop that", 0))
 	w.now += 5000
 	w.tick()

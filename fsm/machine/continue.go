@@ -31,6 +31,8 @@ func (t *txn) continueAsNew(ex *execution, cmd *commandv1.Command) (*commandv1.R
 		return refuse("execution %q: a commit that continues as new has %d events", ex.h.ID, len(req.Events))
 	case ex.h.Status == journal.StatusCancelling:
 		return t.commitAnswer(ex, req.KnownSeq, recovery.TaskAcquired, nil), nil
+	case ex.h.IsCleanup():
+		return refuse("execution %q is a clean-up, which undoes everything once and does not continue as new", ex.h.ID)
 	case ex.h.Incarnation == t.index:
 		return nil, beganNow(ex)
 	}

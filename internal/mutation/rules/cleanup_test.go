@@ -37,6 +37,10 @@ var cleanupBugs = []mutation.Bug{
 		From: "if t.cleanupOpen(ex.ns, h) {", To: "if false {", Tests: "TestCleanupBeforeRestart",
 	},
 	{
+		File: "fsm/machine/continue.go", Rule: "clean-up: it does not continue as new",
+		From: "case ex.h.IsCleanup():", To: "case ex.h.IsCleanup() && ex.h.Generation > 0:", Tests: "TestCleanupBounded",
+	},
+	{
 		File: "fsm/machine/sweep.go", Rule: "clean-up: it outlives the incarnation of its execution's parent",
 		From: "			case !t.beingCleanedUp(ex, objectID):\n", To: "			default:\n", Tests: "TestCleanupOutlivesParentsIncarnation",
 	},
