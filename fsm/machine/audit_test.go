@@ -287,6 +287,23 @@ func (c *census) TaskTimers() iter.Seq[recovery.TaskTimer] {
 	return slices.Values(all)
 }
 
+// auditCleanups checks that no clean-up is gone that was open before the last entry, unless that has ended it: it had
+// several commands, or the clean-up's bound was over.
+func (w *world) auditCleanups(p *part, c *census, clock int64) {
+	for objectID, before := range p.cleanups {
+		h, ok := c.headers[objectID]
+		if (!ok || h.Incarnation != before.Incarnation) && w.commands == 1 && (before.DeadlineMS == 0 || before.DeadlineMS > clock) {
+			c.problem("the clean-up %q of incarnation %d was open, and is gone", objectID, before.ParentIncarnation)
+		}
+	}
+	p.cleanups = map[string]state.Header{}
+	for objectID, h := range c.headers {
+		if h.IsCleanup() && !h.Status.Terminal() {
+			p.cleanups[objectID] = h
+		}
+	}
+}
+
 // audit checks a partition's whole state by every rule: the recovery protocol's invariants, the journal's,
 // how the two agree, and the machine's own indexes.
 func (w *world) audit(p *part) {
@@ -318,6 +335,7 @@ func (w *world) audit(p *part) {
 			c.problem("task %q and no execution", t.ID)
 		}
 	}
+	w.auditCleanups(p, c, clock)
 	w.auditChannels(p, c)
 	w.auditWakeSources(p, c)
 	w.auditState(p, c)

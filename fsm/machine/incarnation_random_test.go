@@ -31,7 +31,7 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 	texts := []string{
 		"step s -> x", "step s !bad:no", "child g in", "child g in spread", "child f in; child g in", "sleep 3000", "time 4; random ab",
 		"wait a timeout=2000", "return x", "return x", "fail bad:no", "continue", "continue", "child f in; await 0",
-		"cleanup 5000; nothing", "cancelled why",
+		"cleanup 5000; nothing", "cleanup 30000; step s -> x", "cleanup 30000; child g in", "cancelled why",
 		"child g in id=own0", "child g in id=own1; child f in id=own2", "child g in id=own3; await 0",
 	}
 	begun, kept, stuck := 0, 0, 0
@@ -78,7 +78,14 @@ func incarnationsRandom(t *testing.T, rng *rand.Rand) {
 		case 4:
 			accepted(terminateCmd(id, "enough"))
 		case 5:
-			accepted(cancelCmd(id, "enough", 1000))
+			if len(held) == 0 || rng.Intn(2) == 0 {
+				accepted(cancelCmd(id, "enough", 1000))
+				continue
+			}
+			// A child too; its worker does not acknowledge.
+			accepted(cancelCmd(held[rng.Intn(len(held))].token.Id, "enough", 1))
+			w.now += 2
+			w.tick()
 		case 6:
 			w.ship()
 		case 7:

@@ -40,7 +40,9 @@ type world struct {
 	unaudited bool
 	// effectsUnchecked skips the comparison of effects and state.
 	effectsUnchecked bool
-	requests         uint64
+	// commands is how many the last entry had.
+	commands int
+	requests uint64
 	// level is the feature level that the first entry of each partition raises its state to.
 	level uint64
 	// skew is how far the leader's clock is behind.
@@ -60,6 +62,8 @@ type part struct {
 	results []*Result
 	// search is a leader's search for deadlines, which gets each entry's NextExpiration.
 	search query.DeadlineSearch
+	// cleanups are the clean-ups that were open after the last entry.
+	cleanups map[string]state.Header
 }
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
@@ -127,6 +131,7 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 		w.t.Fatalf("unmarshal: %v", err)
 	}
 	before := p.state.Clone()
+	w.commands = len(entry.Commands)
 	p.index++
 	res, err := p.m.Apply(p.index, decoded)
 	if err != nil {
