@@ -142,7 +142,7 @@ func wakeText(source, digest string) string {
 	switch source {
 	case "no worker":
 		if digest != "" {
-			return "no worker: none that is connected serves this function and digest " + printable(digest)
+			return "no worker: none that is connected serves this function and digest " + printable(digest) + "; perdure retry --digest pins it to another"
 		}
 		return "no worker: none that is connected serves this function"
 	case "signal":

@@ -92,6 +92,7 @@ func TestEntityCommands(t *testing.T) {
 		{"entity call account@ann add --input 1 --wait 300ms", exitUnavailable, []string{
 			`operation "add" of "account@ann" has not ended within 300ms`, "it may still run; perdure entity get account@ann shows the queue and the lock"}},
 		{"entity call account@ann add --wait 0s", exitUsage, []string{"--wait 0s: must be more than 0"}},
+		{"retry h", exitConflict, []string{"it has not failed, it is ", "perdure retry --digest pins an open one"}},
 		{"cancel h --within 3s", exitUsage, []string{"--within is for --wait"}},
 		{"cancel h --wait --within 30s", exitDone, []string{"h is cancelled"}},
 		{"entity call account@ann add --input 1", exitDone, []string{"7"}}, // the call that was given up has run

@@ -267,6 +267,10 @@ func (a *app) hint(e *api.Error) string {
 			return "start a worker that has the entity; the id is NAME@KEY"
 		}
 		return "start a worker that has the function, or pass --allow-unknown-function to let the execution wait for one"
+	case perdurev1.Reason_REASON_RULE_BROKEN:
+		if strings.Contains(e.Message, "cannot restart: it has not failed") {
+			return "perdure restart runs it from the beginning, perdure retry --digest pins an open one to other code"
+		}
 	case perdurev1.Reason_REASON_ID_CONFLICT:
 		return "perdure describe shows what has this id; choose another --id"
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND:
