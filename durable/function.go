@@ -186,16 +186,21 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 
 func (h *Handle[Out]) decoded(data []byte, err error) (out Out, _ error) {
 	if err != nil {
-		var ended *client.ExecutionError
-		if errors.As(err, &ended) {
-			return out, &resultError{ended, errorBy(h.codec, ended.Failure)}
-		}
-		return out, err
+		return out, typed(h.codec, err)
 	}
 	if err := decode(h.codec, "the result", data, &out); err != nil {
 		return out, fmt.Errorf("durable: %s: %w", h.id, err)
 	}
 	return out, nil
+}
+
+// typed makes an *Error, too, of the failure in a client's error.
+func typed(c Codec, err error) error {
+	var ended *client.ExecutionError
+	if errors.As(err, &ended) {
+		return &resultError{ended, errorBy(c, ended.Failure)}
+	}
+	return err
 }
 
 // resultError is a failed execution, both as the client's error and as *Error.

@@ -12,7 +12,6 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/client"
 	"perdure/durable"
 )
 
@@ -212,9 +211,9 @@ func TestSignalStartsAndCancelWaits(t *testing.T) {
 		}
 	})
 	w.work(durable.WorkerOptions{}, cart)
-	o := client.StartOptions{ID: "cart-7", Function: "cart", Input: []byte(`"ann"`), AllowUnknownFunction: true}
-	for i, thing := range []string{`"book"`, `"pen"`} {
-		if started, err := w.SignalWithStart(soon(t), o, "add", []byte(thing)); err != nil || started != (i == 0) {
+	for i, thing := range []string{"book", "pen"} {
+		h, started, err := cart.SignalWithStart(soon(t), w.Client, "cart-7", "ann", "add", thing, durable.AllowUnknownFunction())
+		if err != nil || started != (i == 0) || h.ID() != "cart-7" {
 			t.Fatalf("%s: started %t, %v", thing, started, err)
 		}
 	}
