@@ -25,11 +25,14 @@ var update = flag.Bool("update", false, "write the results of the scripts into t
 //	> partitions N                              begin (one partition if not said)
 //	> at MS                                     the clock
 //	> register FUNCTION … [partition=N]
-//	> start ID FUNCTION [INPUT] [timeout=MS] [request=R] [age=MS]
-//	> grant WORKER FUNCTION,… [credit=N] [lease=MS] [partition=N]
+//	> start ID FUNCTION [INPUT] [timeout=MS] [request=R] [age=MS] [reuse=POLICY]
+//	> grant WORKER FUNCTION,… [credit=N] [lease=MS] [partition=N] [digests=DIGEST,…]
+//	> attach DIGEST FUNCTION … [partition=N]    a worker of a digest attaches
 //	> commit WORKER ID OPERATIONS               see ops; [request=R] [next=N] may stand before them
 //	> again WORKER ID                           repeats the last commit, with its request id
-//	> signal ID NAME PAYLOAD [request=R] [age=MS]
+//	> signal ID NAME PAYLOAD [request=R] [age=MS] [function=F] [reuse=POLICY]   with a function: and start it
+//	> restart ID start|failure|EVENT [children=new]
+//	> misfit WORKER ID PROBLEM [code=C]         the worker's code does not fit the journal
 //	> cancel ID REASON [grace=MS]   > terminate ID REASON
 //	> heartbeat WORKER ID   > release WORKER ID PROBLEM [delay=MS]
 //	> create ID [timeout=MS]   > settle ID STATE VALUE   > promise ID
@@ -153,11 +156,17 @@ func (w words) option(name string, otherwise int64) int64 {
 	return otherwise
 }
 
+// reuse is what a start does with an id that has ended.
+func (w words) reuse() perdurev1.Reuse {
+	return perdurev1.Reuse(perdurev1.Reuse_value["REUSE_"+strings.ToUpper(w.options["reuse"])])
+}
+
 func split(line string) words {
 	w := words{options: map[string]string{}}
 	for _, word := range strings.Fields(line) {
 		key, value, ok := strings.Cut(word, "=")
-		if ok && slices.Contains([]string{"timeout", "request", "age", "credit", "lease", "next", "grace", "delay", "limit", "partition"}, key) {
+		if ok && slices.Contains([]string{"timeout", "request", "age", "credit", "lease", "next", "grace", "delay", "limit", "partition",
+			"reuse", "digests", "function", "children", "code"}, key) {
 			w.options[key] = value
 			continue
 		}
@@ -179,6 +188,9 @@ func (p *player) play(line string) []string {
 		p.now = int64(a.num(1))
 		return nil
 	case "restart":
+		if len(a.list) > 1 {
+			break
+		}
 		for _, part := range p.parts {
 			p.open(part)
 		}
@@ -263,11 +275,14 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 	case "start":
 		cmd := startCmd(p.request(), a.at(1), a.at(2), a.at(3))
 		cmd.GetStart().TimeoutMs = a.option("timeout", 0)
-		cmd.GetStart().AllowUnknownFunction = false
+		cmd.GetStart().AllowUnknownFunction, cmd.GetStart().Reuse = false, a.reuse()
 		return placed(request(cmd))
 	case "grant":
 		o := grant(a.at(1), int(a.option("credit", 1)), strings.Split(a.at(2), ",")...)
 		o.LeaseMs = a.option("lease", o.LeaseMs)
+		if digests := a.options["digests"]; digests != "" {
+			o.Digests = strings.Split(digests, ",")
+		}
 		return assignCmd(), p.parts[int(a.option("partition", 0))], []*commandv1.Grant{o}
 	case "commit":
 		// Options of operations stay with them: only those before the first operation are the line's.
@@ -288,7 +303,29 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 	case "again":
 		return placed(p.last[viewKey{a.at(1), a.at(2)}])
 	case "signal":
-		return placed(request(signalCmd(p.request(), a.at(1), a.at(2), a.from(3))))
+		cmd := signalCmd(p.request(), a.at(1), a.at(2), a.from(3))
+		if fn := a.options["function"]; fn != "" {
+			cmd.GetSignal().Start = reuseCmd(nil, a.at(1), fn, "in", a.reuse()).GetStart()
+		}
+		return placed(request(cmd))
+	case "restart":
+		cmd := restartCmd(p.request(), a.at(1), fromEvent, uint64(a.num(2)))
+		switch r := cmd.GetRestart(); a.at(2) {
+		case "start":
+			r.From = fromStart
+		case "failure":
+			r.From = fromFailure
+		}
+		cmd.GetRestart().NewChildren = a.options["children"] == "new"
+		return placed(request(cmd))
+	case "attach":
+		cmd := registerCmd(a.list[2:]...)
+		cmd.GetRegisterFunctions().Digest, cmd.GetRegisterFunctions().Code = a.at(1), a.at(1)
+		return cmd, p.parts[int(a.option("partition", 0))], nil
+	case "misfit":
+		cmd := releaseCmd(held().token, a.from(3), 0)
+		cmd.GetRelease().CodeMismatch, cmd.GetRelease().Code = true, a.options["code"]
+		return placed(cmd)
 	case "cancel":
 		return placed(cancelCmd(a.at(1), a.from(2), a.option("grace", 0)))
 	case "terminate":

@@ -150,6 +150,8 @@ func showReply(r *commandv1.Reply) (lines []string) {
 			lines = append(lines, "sent "+line)
 		}
 		return lines
+	case *commandv1.Reply_Restart:
+		return []string{fmt.Sprintf("incarnation %d after %d, keeps %d entries", k.Restart.Incarnation, k.Restart.FormerIncarnation, k.Restart.KeptEvents)}
 	case *commandv1.Reply_Release:
 		return []string{"released"}
 	case *commandv1.Reply_Heartbeat:
