@@ -45,10 +45,13 @@ type simulation struct {
 	stats    simStats
 	// graphs are what the runs are made of, by their ids.
 	graphs map[string]*perdurev1.Graph
+	// accounts are the tasks of entities that workers hold.
+	accounts []*holding
 }
 
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
+	operations, clients                                                                                               int // of entities
 	graphs                                                                                                            graphStats
 	sends                                                                                                             sendStats
 }
@@ -75,6 +78,8 @@ func (s *simStats) add(o simStats) {
 	s.delivered += o.delivered
 	s.certain += o.certain
 	s.audits += o.audits
+	s.operations += o.operations
+	s.clients += o.clients
 	s.graphs.add(o.graphs)
 	s.sends.add(o.sends)
 }
@@ -104,6 +109,7 @@ func newSimulation(t tester, draw func(n int) int) *simulation {
 		s.roots = append(s.roots, fmt.Sprint("root-", i))
 	}
 	s.writePool()
+	s.registerAccounts()
 	return s
 }
 
@@ -126,7 +132,7 @@ func (s *simulation) flush(p, most int, grants bool) {
 	}
 	if grants {
 		for range 1 + s.draw(2) {
-			o := grant(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, state.FunctionHTTP)...)
+			o := grant(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, state.FunctionHTTP, "@acc")...)
 			o.LeaseMs = int64(1000 + s.draw(15_000))
 			entry.Grants = append(entry.Grants, o)
 		}
@@ -143,6 +149,10 @@ func (s *simulation) flush(p, most int, grants bool) {
 	}
 	res := s.apply(s.parts[p], entry)
 	for _, a := range res.Effects.Assigned {
+		if _, entity := id.EntityOfTask(a.Token.Id); entity {
+			s.holdAccount(a)
+			continue
+		}
 		v := &view{worker: a.Worker, token: a.Token}
 		if s.over(v.token) {
 			s.stale = append(s.stale, v)
@@ -163,7 +173,7 @@ func (s *simulation) placed(cmd *commandv1.Command) int { return int(s.at(cmd.Id
 // act does one thing.
 func (s *simulation) act() {
 	s.t.Helper()
-	switch s.draw(34) {
+	switch s.draw(36) {
 	default:
 		s.actWork(true)
 	case 0:
@@ -193,6 +203,8 @@ func (s *simulation) act() {
 		s.actRare()
 	case 30, 31, 32:
 		s.actGraph()
+	case 34, 35:
+		s.actAccount()
 	}
 }
 
@@ -514,6 +526,10 @@ func (s *simulation) finish() {
 		for range 2 * len(s.work) {
 			s.actWork(false)
 		}
+		for _, h := range s.accounts {
+			s.commitAccount(h, 64)
+		}
+		s.accounts = nil
 		for p := range s.parts {
 			s.flush(p, 1<<30, true)
 		}
@@ -789,6 +805,9 @@ func TestSimulation(t *testing.T) {
 		runs++
 	}
 	t.Logf("%d runs: %+v", runs, total)
+	if total.operations == 0 || total.clients == 0 {
+		t.Errorf("the simulation has no operations of entities: %+v", total)
+	}
 	if total.certain == 0 || total.refusedStale == 0 || total.refusedRule == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
 		t.Errorf("the simulation does not do what it is for: %+v", total)
 	}
