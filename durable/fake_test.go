@@ -147,7 +147,9 @@ func newFake(t testing.TB) *fakeServer {
 
 func (f *fakeServer) client(opts client.Options, dial ...grpc.DialOption) *client.Client {
 	f.t.Helper()
-	opts.Addrs = slices.Repeat([]string{"passthrough:///fake"}, 1+f.others)
+	if len(opts.Addrs) == 0 {
+		opts.Addrs = slices.Repeat([]string{"passthrough:///fake"}, 1+f.others)
+	}
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return f.lis.DialContext(ctx)
 	})}

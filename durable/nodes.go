@@ -38,16 +38,18 @@ type node struct {
 }
 
 // discover asks the client's addresses, and those that the nodes announce, which node is there. It returns nil unless each
-// node that leads partitions answers, and there are several nodes. It blocks for 2 * askTimeout at most.
+// node that leads partitions answers, and there are several nodes. It blocks for askTimeout while a node is frozen, and for
+// as long again if that announces an address that is none of the client's.
 func (w *Worker) discover(ctx context.Context) (nodes map[string]*node, view *perdurev1.NodeList) {
-	found := w.askAll(ctx, w.c.Addrs())
+	known := w.c.Addrs()
+	found := w.askAll(ctx, known)
 	var announced []string
 	for _, at := range found {
 		if view = at.list; len(view.GetNodes()) < 2 {
 			return nil, nil
 		}
 		for _, n := range view.GetNodes() {
-			if a := n.GetGrpcAddr(); a != "" && found[a] == nil {
+			if a := n.GetGrpcAddr(); a != "" && !slices.Contains(known, a) {
 				announced = append(announced, a)
 			}
 		}

@@ -39,6 +39,9 @@ type fakeNode struct {
 	id   string
 	out  int
 	down atomic.Bool
+	// mute: it does not say which node it is. asked counts the questions.
+	mute  atomic.Bool
+	asked atomic.Int32
 }
 
 func newFakeCluster(t *testing.T, limit int, ids ...string) *fakeCluster {
@@ -56,14 +59,30 @@ func (f *fakeServer) ListNodes(context.Context, *perdurev1.ListNodesRequest) (*p
 	if f.split == nil {
 		return nil, status.Error(codes.Unimplemented, "fake: a node of an earlier version")
 	}
+	if f.split.asked.Add(1); f.split.mute.Load() {
+		return nil, status.Error(codes.Internal, "fake: no answer")
+	}
 	return f.split.list(), nil
+}
+
+// A worker that starts asks a node that does not answer once: a frozen one holds it up for one timeout, not for two.
+func TestDiscoverAsksOnce(t *testing.T) {
+	c := newFakeCluster(t, 4, "a", "b", "c")
+	frozen := c.nodes[2]
+	frozen.mute.Store(true)
+	w := NewWorker(c.client("passthrough:///a", "passthrough:///b", "passthrough:///c"), WorkerOptions{})
+	defer w.closeConns()
+	nodes, view := w.discover(t.Context())
+	if len(nodes) != 2 || len(view.GetNodes()) != 3 || frozen.asked.Load() != 1 {
+		t.Errorf("found %d nodes of %d, asked the frozen one %d times", len(nodes), len(view.GetNodes()), frozen.asked.Load())
+	}
 }
 
 func (n *fakeNode) list() *perdurev1.NodeList {
 	out := &perdurev1.NodeList{NodeId: n.id}
 	for _, o := range n.c.nodes {
 		a := &perdurev1.ClusterAddress{NodeId: o.id, GrpcAddr: "passthrough:///" + o.id}
-		if !o.down.Load() {
+		if !o.down.Load() && !o.mute.Load() {
 			a.Leads = 1
 		}
 		out.Nodes = append(out.Nodes, a)
@@ -158,9 +177,9 @@ func (n *fakeNode) changed(f *fakeServer) {
 	}
 }
 
-// client reaches every node by its name.
-func (c *fakeCluster) client() *client.Client {
-	return c.nodes[0].client(client.Options{DialOptions: nil}, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+// client reaches every node by its name. Without addresses it has one of its own, which is the first node's.
+func (c *fakeCluster) client(addrs ...string) *client.Client {
+	return c.nodes[0].client(client.Options{Addrs: addrs}, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
 		k := slices.IndexFunc(c.nodes, func(n *fakeNode) bool { return n.id == to })
 		if k < 0 {
 			k = 0 // the client's own address

@@ -144,6 +144,17 @@ func (p *process) end(sig os.Signal) error {
 	}
 }
 
+// startExpendable starts the process, if it does not run, as one that may end by itself.
+func (p *process) startExpendable() error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = true
+	return nil
+}
+
 // Pause stops the process (SIGSTOP); Resume lets it continue, with all its deadlines passed.
 func (p *process) Pause() error { return p.signal(sigStop) }
 

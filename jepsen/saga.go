@@ -30,6 +30,10 @@ type SagaOptions struct {
 	Faults           []Fault
 	Rounds           int
 	Warm, Hold, Cool time.Duration
+	// Points has the worker of each saga kill itself at one point: before or after each effect and each undo, in line and in
+	// the clean-up, and between two steps. N is at least as many as there are points.
+	Points bool
+	marks  string
 	// Bug is one of SagaBugs, planted in the function; empty for none.
 	Bug    string
 	Prefix string
@@ -38,6 +42,10 @@ type SagaOptions struct {
 }
 
 func (o *SagaOptions) fill() {
+	if o.Points {
+		o.Rounds = fallback(o.Rounds, -1)
+		o.N, o.Lease = max(o.N, sagaPointCount()), fallback(o.Lease, 2*time.Second)
+	}
 	o.N, o.Clients, o.Workers = fallback(o.N, 200), fallback(o.Clients, 24), fallback(o.Workers, 3)
 	o.Lease, o.Timeout = fallback(o.Lease, 5*time.Second), fallback(o.Timeout, 2*time.Minute)
 	if len(o.Faults) == 0 {
@@ -118,8 +126,12 @@ type sagaInput struct {
 	// Step is how long a step or an undo takes, Sleep how long the function sleeps after each step, both in milliseconds.
 	Step, Sleep int64
 	// Flaky has the first attempt of each undo fail after its effect.
-	Flaky bool   `json:"flaky,omitempty"`
-	Bug   string `json:"bug,omitempty"`
+	Flaky bool `json:"flaky,omitempty"`
+	// Die is where a worker kills itself, once; Marks is the folder that says so. Waits has it wait after its last step.
+	Die   sagaPoint `json:"die,omitempty"`
+	Marks string    `json:"marks,omitempty"`
+	Waits bool      `json:"waits,omitempty"`
+	Bug   string    `json:"bug,omitempty"`
 }
 
 // drawSaga draws the n-th saga. cancelAfter is negative unless its client cancels it; some of those fail too, so that the
@@ -145,11 +157,13 @@ func sagaFunction(note notes) *durable.Function[sagaInput, string] {
 		often := durable.RetryPolicy{MaxAttempts: 1000, Initial: 10 * time.Millisecond, Max: time.Second}
 		saga := durable.NewSaga(ctx, durable.CleanupWithin(sagaCleanup), durable.UndoRetry(often))
 		// The pause before an effect lets a worker be held up there, and have its effect too late.
-		act := func(ctx context.Context, kind NoteKind, key, proof string) error {
+		act := func(ctx context.Context, kind NoteKind, name, key, proof string) error {
 			if err := pause(ctx, time.Duration(in.Step)*time.Millisecond/2); err != nil {
 				return err
 			}
+			in.die(pointOf(kind, name, "before"))
 			note.must(kind, in.ID, key, proof)
+			in.die(pointOf(kind, name, "after"))
 			return pause(ctx, time.Duration(in.Step)*time.Millisecond/2)
 		}
 		undo := func(name string) func(context.Context, durable.Done[string]) error {
@@ -161,7 +175,7 @@ func sagaFunction(note notes) *durable.Function[sagaInput, string] {
 				if done.Known {
 					proof = done.Result
 				}
-				if err := act(ctx, NoteUndo, done.PromiseID, proof); err != nil {
+				if err := act(ctx, NoteUndo, name, done.PromiseID, proof); err != nil {
 					return err
 				}
 				if in.Flaky && durable.StepInfo(ctx).Attempt == 1 {
@@ -199,7 +213,7 @@ func sagaFunction(note notes) *durable.Function[sagaInput, string] {
 					return "", durable.Permanent(refused)
 				}
 				proof := newProof()
-				if err := act(ctx, NoteApply, durable.StepInfo(ctx).PromiseID, proof); err != nil {
+				if err := act(ctx, NoteApply, name, durable.StepInfo(ctx).PromiseID, proof); err != nil {
 					return "", err
 				}
 				if fails && in.Fail == failBroken {
@@ -217,6 +231,9 @@ func sagaFunction(note notes) *durable.Function[sagaInput, string] {
 			} else if proof, err = durable.Do(ctx, saga, name, step, undo(name), durable.WithRetry(retry)); err == nil && in.Bug == bugTwice {
 				done := durable.Done[string]{Result: proof, Known: true, PromiseID: fmt.Sprintf("%s:%d", in.ID, 2*i)}
 				saga.Undo(func(ctx durable.Context) error { return undoLater(ctx, name, done) })
+			}
+			if err == nil {
+				in.die(pointOf(NoteAck, name, "after"))
 			}
 			switch {
 			case errors.Is(err, durable.ErrCancelled):
@@ -236,6 +253,10 @@ func sagaFunction(note notes) *durable.Function[sagaInput, string] {
 			if err := durable.Sleep(ctx, time.Duration(in.Sleep)*time.Millisecond); err != nil {
 				return "", err
 			}
+		}
+		if in.Waits {
+			_, err := durable.WaitSignal[string](ctx, "never")
+			return "", err
 		}
 		return in.ID, nil
 	})
@@ -268,7 +289,17 @@ func Sagas(ctx context.Context, c *Cluster, o SagaOptions) (*SagaReport, error) 
 	began := time.Now()
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var clients sync.WaitGroup
+	var clients, reviving sync.WaitGroup
+	defer reviving.Wait()
+	defer cancel()
+	if o.Points {
+		r.o.marks = c.Dir()
+		reviving.Go(func() {
+			if err := revive(running, c); err != nil {
+				c.unexpected("starting a worker again: %v", err)
+			}
+		})
+	}
 	var err error
 	for range o.Clients {
 		var cl *client.Client
@@ -308,19 +339,30 @@ func Sagas(ctx context.Context, c *Cluster, o SagaOptions) (*SagaReport, error) 
 		return nil, fmt.Errorf("looking up the sagas: %w", err)
 	}
 	report.add(r.ended)
+	report.Violations = append(report.Violations, notDied(r.ended)...)
 	report.Violations = append(report.Violations, Aftermath(ctx, c)...)
 	return report, nil
 }
 
 // one runs one saga and records the client's answer.
 func (r *sagaRun) one(ctx context.Context, cl *client.Client) {
-	in, cancelAfter := drawSaga(r.o, r.made.Add(1))
+	n := r.made.Add(1)
+	in, cancelAfter := drawSaga(r.o, n)
 	rec := &sagaRecord{In: in, Cancel: cancelAfter >= 0}
+	if r.o.Points {
+		in, rec.Cancel = drawPoint(r.o, n)
+		rec.In = in
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Timeout)
 	defer cancel()
 	h, err := r.fn.Start(ctx, cl, in.ID, in)
 	if err == nil && rec.Cancel {
-		if err = pause(ctx, cancelAfter); err == nil {
+		if r.o.Points {
+			err = r.waits(ctx, cl, in.ID)
+		} else {
+			err = pause(ctx, cancelAfter)
+		}
+		if err == nil {
 			var got client.Cancelled
 			got, err = cl.CancelWait(ctx, in.ID, sagaReason, 2*time.Second)
 			rec.Answer = got.Status

@@ -18,6 +18,13 @@ func TestSagas(t *testing.T) {
 	check(t, r, r.Violations, err)
 }
 
+// TestSagaPoints has a worker kill itself at every point of a saga that completes, fails or is cancelled.
+func TestSagaPoints(t *testing.T) {
+	c := sharedCluster(t)
+	r, err := Sagas(t.Context(), c, SagaOptions{Points: true, N: 1, Clients: 16, Prefix: "points", Seed: *flagSeed, Out: progress{t}})
+	check(t, r, r.Violations, err)
+}
+
 // TestSagaBugsAreFound plants bugs in the function that a real worker runs: the driver must name each.
 func TestSagaBugsAreFound(t *testing.T) {
 	c := sharedCluster(t)

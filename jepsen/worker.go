@@ -191,6 +191,7 @@ func beWorker(how []string) error {
 	w.Register(waitingFunction(note))
 	newScaleFunctions(note).register(w)
 	w.Register(sagaFunction(note))
+	w.Register(endsFunctions()...)
 	w.Register(eternalFunction, bankAccount, bankTransfer, bankAudit, tallyEntity, originFunction)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

@@ -130,6 +130,7 @@ func sagaJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Clients, "clients", 24, "clients, each with one saga at a time")
 	set.IntVar(&o.Workers, "workers", 3, "workers")
 	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all sagas were begun (default: each once)")
+	set.BoolVar(&o.Points, "points", false, "each saga's worker kills itself at one point, and all points are covered")
 	set.StringVar(&o.Bug, "bug", "", "a bug to plant in the saga: "+strings.Join(jepsen.SagaBugs, ", "))
 	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
 	set.DurationVar(&o.Timeout, "call-timeout", 2*time.Minute, "timeout of one saga")
@@ -137,6 +138,19 @@ func sagaJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Faults, o.Seed = faults, co.opts.Seed
 		r, err := jepsen.Sagas(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func endsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.EndsOptions{Out: out}
+	set.IntVar(&o.Rounds, "rounds", 1, "how often each trial is made")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Seed = co.opts.Seed
+		r, err := jepsen.Ends(ctx, c, o)
 		if r == nil {
 			return nil, nil, err
 		}

@@ -32,6 +32,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   executions   --n 2000 --fault kill,kill-worker three-step executions, all read back afterwards
   bank         --accounts 1000 --transfers 20000  transfers in critical sections, under faults of all kinds throughout
   saga         --n 500                          sagas that complete, fail or are cancelled: undone once, in reverse order
+  ends         --rounds 1                       cancels without a worker, or with one that hangs; restarts under paused leaders
   versions     --n 1000                         two versions of a function side by side, workers and nodes killed
   entity-signals --n 20000                      signals from functions and clients to entities, under restarts
   graphs       --n 500 --fault kill-leader,kill-worker  drawn graphs, held against the pure reduction
@@ -113,6 +114,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = bankJob(set, &co, stdout)
 	case "saga":
 		do = sagaJob(set, &co, stdout)
+	case "ends":
+		do = endsJob(set, &co, stdout)
 	case "versions":
 		do = versionsJob(set, &co, stdout)
 	case "entity-signals":
