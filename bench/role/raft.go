@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 
 	"perdure/bench/baseline"
 	"perdure/bench/workload"
@@ -45,8 +46,10 @@ func serveRaft(ctx context.Context, cancel context.CancelCauseFunc, s *baseline.
 		return err
 	}
 	var asked json.RawMessage
-	if in.Decode(&asked) != nil {
-		return nil // the caller needs only the leader to run
+	if err := in.Decode(&asked); errors.Is(err, io.EOF) {
+		return nil // the caller lets another one run
+	} else if err != nil {
+		return err
 	}
 	go untilClosed(in, cancel)
 	var lost error
