@@ -70,7 +70,7 @@ func sections(rows []*Row) []section {
 
 // label is a row without its workload.
 func (r *Row) label() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %d nodes, %s", r.Binary, r.Nodes, Bytes(r.Payload)))
+	return strings.TrimPrefix(fmt.Sprintf("%s, %d nodes, %s", r.Binary, r.Nodes, Bytes(r.Payload)), ", ")
 }
 
 // curve is a line of a plot.
@@ -132,6 +132,7 @@ func timeline(slices []int64) curve {
 const (
 	width, height            = 440.0, 270.0
 	left, right, top, bottom = 58.0, 12.0, 30.0, 62.0
+	legendLine               = 13.0
 )
 
 // colours are told apart by people who cannot tell red from green.
@@ -214,7 +215,7 @@ func (p plot) svg() template.HTML {
 		y.low, y.high = y.low/1.2, y.high*1.2
 	}
 	var b strings.Builder
-	frame(&b, p.title, p.x)
+	frame(&b, p.title, p.x, len(p.curves))
 	for _, v := range y.ticks() {
 		fmt.Fprintf(&b, `<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="y" x="%g" y="%.1f">%s</text>`, left, width-right, y.at(v), y.at(v), left-6, y.at(v)+4, number(v))
 	}
@@ -253,17 +254,16 @@ func (p plot) xTicks(x scale) []float64 {
 	return x.ticks()
 }
 
-func frame(b *strings.Builder, title, x string) {
+// frame begins a plot with room for a legend of so many names.
+func frame(b *strings.Builder, title, x string, names int) {
+	high := height + legendLine*float64(max(0, (names+1)/2-2))
 	fmt.Fprintf(b, `<svg viewBox="0 0 %g %g" width="%g" height="%g" role="img"><text class="title" x="%g" y="16">%s</text><text class="x" x="%g" y="%g">%s</text><line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`,
-		width, height, width, height, left, template.HTMLEscapeString(title), (left+width-right)/2, height-bottom+31, template.HTMLEscapeString(x), left, width-right, height-bottom, height-bottom)
+		width, high, width, high, left, template.HTMLEscapeString(title), (left+width-right)/2, height-bottom+31, template.HTMLEscapeString(x), left, width-right, height-bottom, height-bottom)
 }
 
 // legend names a curve: two to a line, below the plot.
 func legend(b *strings.Builder, i int, colour, name string) {
-	x, y := left-40+float64(i%2)*205, height-20+float64(i/2)*13
-	if y > height {
-		return
-	}
+	x, y := left-40+float64(i%2)*205, height-20+float64(i/2)*legendLine
 	fmt.Fprintf(b, `<rect x="%g" y="%g" width="9" height="9" fill="%s"/><text class="legend" x="%g" y="%g">%s</text>`, x, y-8, colour, x+13, y, template.HTMLEscapeString(name))
 }
 
@@ -290,7 +290,7 @@ func bars(title string, rows []*Row) template.HTML {
 		y.high = max(y.high, sum*1.05)
 	}
 	var b strings.Builder
-	frame(&b, title, "nodes / under way / payload")
+	frame(&b, title, "nodes / under way / payload", len(parts))
 	for _, v := range y.ticks() {
 		fmt.Fprintf(&b, `<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="y" x="%g" y="%.1f">%s</text>`, left, width-right, y.at(v), y.at(v), left-6, y.at(v)+4, number(v))
 	}
@@ -302,7 +302,11 @@ func bars(title string, rows []*Row) template.HTML {
 			fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, at+each*0.15, y.at(sum+v), each*0.7, y.at(sum)-y.at(sum+v), colours[j])
 			sum += v
 		}
-		fmt.Fprintf(&b, `<text class="bar" x="%.1f" y="%g">%d/%d/%s</text>`, at+each/2, height-bottom+14, r.Nodes, r.Concurrency, strings.ReplaceAll(Bytes(r.Payload), " ", ""))
+		name := fmt.Sprintf("%d/%d/%s", r.Nodes, r.Concurrency, strings.ReplaceAll(Bytes(r.Payload), " ", ""))
+		if r.Binary != "" { // a limit, or one side of a comparison: its last word tells it apart
+			name = r.Binary[strings.LastIndexByte(r.Binary, ' ')+1:]
+		}
+		fmt.Fprintf(&b, `<text class="bar" x="%.1f" y="%g">%s</text>`, at+each/2, height-bottom+14, template.HTMLEscapeString(name))
 	}
 	for j, p := range parts {
 		legend(&b, j, colours[j], p.name)
