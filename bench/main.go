@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.BoolVar(&o.Baseline, "baseline", false, "measure bare Raft after each cell, as the limit")
 	set.StringVar(&s.commit, "compare", "", "commit to compare with; a regression exits with 3")
 	set.Float64Var(&s.plant, "plant", 0, "compare with the present server made so many percent slower")
-	set.BoolVar(&s.short, "short", false, "with --compare or --plant: a minute, on one node")
+	set.BoolVar(&s.short, "short", false, "with --compare or --plant: two minutes, on one node")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	} else if err != nil {
@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (s *settings) shorten(set *flag.FlagSet) {
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{"nodes": "1", "rounds": "11", "warmup": "500ms", "duration": "2s"} { //lint:sorted each sets another flag
+	for name, value := range map[string]string{"nodes": "1", "rounds": "8", "warmup": "500ms", "duration": "1500ms"} { //lint:sorted each sets another flag
 		if !given[name] {
 			_ = set.Set(name, value) // the values are valid
 		}
