@@ -100,8 +100,9 @@ type fakeExec struct {
 	tags         map[string]string
 	// steps are the last heartbeats of steps; they are never dropped.
 	steps     map[string]*perdurev1.StepHeartbeat
-	cleanupMS int64     // as the last commit set it
-	cleanupOf *fakeExec // of a clean-up
+	cancelled map[string]bool // timers
+	cleanupMS int64           // as the last commit set it
+	cleanupOf *fakeExec       // of a clean-up
 }
 
 func (ex *fakeExec) token() *perdurev1.TaskToken {
@@ -467,6 +468,7 @@ func (f *fakeServer) deliver(ex *fakeExec, name string, payload *perdurev1.Outco
 		f.append(ex, f.receipt(ex, string(on[0]), name))
 		f.resume(ex)
 	}
+	f.signalFutures(ex, name)
 }
 
 // receipt is the SignalReceived of the oldest delivery not consumed.

@@ -281,12 +281,15 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 					f.sent = append(f.sent, m.GetSends()[at].GetSignal())
 				}
 				switch target := string(s.GetInput()); {
+				case at >= 0 && f.openOperation(ex, s, m.GetSends()[at], add):
 				case f.children[s.GetFunctionName()] != nil:
 				case f.missing[target]:
 					add(completed(s.GetPromiseId(), 1, failure(TypeTargetNotFound, "no execution "+target)))
 				default:
 					add(completed(s.GetPromiseId(), 1, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}))
 				}
+			} else if s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SIGNAL {
+				f.openOperation(ex, s, nil, add)
 			} else if f.children[s.GetFunctionName()] == nil {
 				f.begin(s.GetPromiseId(), s.GetFunctionName(), ex.id, s.GetInput())
 			}
