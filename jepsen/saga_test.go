@@ -20,6 +20,7 @@ func TestSagas(t *testing.T) {
 
 // TestSagaPoints has a worker kill itself at every point of a saga that completes, fails or is cancelled.
 func TestSagaPoints(t *testing.T) {
+	testkit.NeedsLong(t, "TestSagas kills workers at random, TestSagaSurvivesCrashes at every commit")
 	c := sharedCluster(t)
 	r, err := Sagas(t.Context(), c, SagaOptions{Points: true, N: 1, Clients: 16, Prefix: "points", Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
