@@ -21,8 +21,9 @@ var errRegression = errors.New("a cost has grown beyond the spread")
 // roleFolder is in a commit whose load programs can be driven from this one.
 const roleFolder = "bench/role"
 
-// compare measures one cell with the former server and the present one, interleaved, and reports the verdicts. before is a
-// commit, or empty for the present sources, which s.plant then makes slower on the other side.
+// compare measures one cell with the former server and the present one, interleaved, and reports the
+// verdicts. before is a commit, or empty for the present sources, which s.plant then makes slower on the
+// other side.
 func (s *settings) compare(ctx context.Context, cells []suite.Cell, dir string, stdout io.Writer) error {
 	if len(cells) != 1 {
 		return fmt.Errorf("a comparison is of one cell, not of %d", len(cells))

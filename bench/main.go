@@ -1,8 +1,8 @@
 // Command bench measures clusters: how much work they do in a second, how long it takes, and what it costs.
 //
-// It starts the clusters, workers and clients itself, as processes in a temporary folder, and ends them. Every run ends by
-// itself. README.md says how to read the figures. It exits with 1 when a result was wrong or the run could not be made, with
-// 2 after wrong usage, and with 3 when a comparison found a regression.
+// It starts the clusters, workers and clients itself, as processes in a temporary folder, and ends them.
+// Every run ends by itself. README.md says how to read the figures. It exits with 1 when a result was wrong
+// or the run could not be made, with 2 after wrong usage, and with 3 when a comparison found a regression.
 //
 //	go run ./bench                                     # three recorded steps on three nodes
 //	go run ./bench --workloads all --nodes 1,3

@@ -178,7 +178,8 @@ func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
-// once makes one attempt, bounded by timeout, at a node that leads or at any, and reports whether the request was handed to the network.
+// once makes one attempt, bounded by timeout, at a node that leads or at any, and reports whether the request
+// was handed to the network.
 func (c *Client) once(ctx context.Context, n *node, leads bool, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
 	p := new(probe)
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), timeout)

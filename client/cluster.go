@@ -70,9 +70,10 @@ func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition ui
 	return Rebuilt{Applied: resp.GetApplied(), Before: time.Duration(resp.GetDoneMsAgo()) * time.Millisecond}, err
 }
 
-// Upgrade raises the cluster's feature level: to level, or with 0 to the newest that any node knows. It answers the level
-// before and now, and the partitions that have not reached it yet. Repeating it is safe. Errors: *api.Error with
-// FEATURE_LEVEL if a node does not know the level or was never reached; others as with Start.
+// Upgrade raises the cluster's feature level: to level, or with 0 to the newest that any node knows. It
+// answers the level before and now, and the partitions that have not reached it yet. Repeating it is safe.
+// Errors: *api.Error with FEATURE_LEVEL if a node does not know the level or was never reached; others as
+// with Start.
 func (c *Client) Upgrade(ctx context.Context, level uint64) (*perdurev1.UpgradeResponse, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

@@ -77,9 +77,9 @@ func (c *Client) start(ctx context.Context, o StartOptions, wait time.Duration) 
 	return resp, err
 }
 
-// Run starts an execution, waits until it has finished or ctx ends, and returns its result: Start and ResultOf in one call
-// to the cluster. Errors are those of Start, then those of Result. With ctx's error the execution may have been started
-// and goes on; a Run with the same options waits for the same execution.
+// Run starts an execution, waits until it has finished or ctx ends, and returns its result: Start and
+// ResultOf in one call to the cluster. Errors are those of Start, then those of Result. With ctx's error the
+// execution may have been started and goes on; a Run with the same options waits for the same execution.
 func (c *Client) Run(ctx context.Context, o StartOptions) ([]byte, error) {
 	resp, err := c.start(ctx, o, max(c.held(ctx, pollWait), time.Millisecond))
 	if err != nil {
@@ -343,10 +343,10 @@ func (c *Client) Signal(ctx context.Context, id, name string, payload []byte) er
 	})
 }
 
-// SignalWithStart is Signal that starts the execution o.ID, in one change, if there is none, or if o.Reuse replaces the one
-// that has ended. An open execution of the same function gets the signal, whatever its input. started reports whether
-// this signal has started it. Errors are those of Start and Signal: ALREADY_FINISHED if it has ended and is not replaced,
-// ID_CONFLICT if it runs another function.
+// SignalWithStart is Signal that starts the execution o.ID, in one change, if there is none, or if o.Reuse
+// replaces the one that has ended. An open execution of the same function gets the signal, whatever its
+// input. started reports whether this signal has started it. Errors are those of Start and Signal:
+// ALREADY_FINISHED if it has ended and is not replaced, ID_CONFLICT if it runs another function.
 func (c *Client) SignalWithStart(ctx context.Context, o StartOptions, name string, payload []byte) (started bool, err error) {
 	r := c.NewRequest()
 	var resp *perdurev1.SignalResponse
@@ -381,8 +381,8 @@ type Cancelled struct {
 	CleanupID string
 }
 
-// CancelWait is Cancel that waits for the execution's end and then for that of its clean-up, until ctx ends. The error is
-// an *ExecutionError if the clean-up has not completed.
+// CancelWait is Cancel that waits for the execution's end and then for that of its clean-up, until ctx ends.
+// The error is an *ExecutionError if the clean-up has not completed.
 func (c *Client) CancelWait(ctx context.Context, id, reason string, grace time.Duration) (out Cancelled, err error) {
 	if _, err := c.Cancel(ctx, id, reason, grace); err != nil {
 		return out, err
@@ -422,8 +422,8 @@ type RestartOptions struct {
 	// FromEvent, if positive, keeps the journal's entries before this one. A cut within a wait moves back to its
 	// beginning.
 	FromEvent uint64
-	// FromFailure keeps the entries before the operation that failed last begins. The execution must have failed or be stuck.
-	// With a Digest it may be any open one, which keeps all entries.
+	// FromFailure keeps the entries before the operation that failed last begins. The execution must have
+	// failed or be stuck. With a Digest it may be any open one, which keeps all entries.
 	FromFailure bool
 	// NewChildren starts children again that are open at the cut; otherwise they continue, with their results.
 	NewChildren bool

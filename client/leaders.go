@@ -14,8 +14,8 @@ import (
 const (
 	// leadersAfter is how many calls a client makes before it asks who leads: a command line makes one or two.
 	leadersAfter = 8
-	// leadersEvery is how often it asks again while calls are under way; leadersRarely if no answer helps it; leadersSoon,
-	// for leadersAlert times, after a call that was not answered, or not for long.
+	// leadersEvery is how often it asks again while calls are under way; leadersRarely if no answer helps it;
+	// leadersSoon, for leadersAlert times, after a call that was not answered, or not for long.
 	leadersEvery  = 5 * time.Second
 	leadersRarely = time.Minute
 	leadersSoon   = time.Second
@@ -28,9 +28,9 @@ const (
 	avoidFor = time.Second
 )
 
-// leaders finds the node that leads the slot of an id, so that a call need not be passed on. It is a guess: every node takes
-// every call. The client asks a node who leads, in the background, and goes only to addresses where the node answers
-// that is said to be there.
+// leaders finds the node that leads the slot of an id, so that a call need not be passed on. It is a guess:
+// every node takes every call. The client asks a node who leads, in the background, and goes only to
+// addresses where the node answers that is said to be there.
 type leaders struct {
 	c *Client
 	// table is what the last answer said; nil before the first.
@@ -50,7 +50,8 @@ type leaders struct {
 	// next is when it is time for the next question.
 	next time.Time
 
-	// Of the goroutine that asks: ids are the nodes that have answered at an address, others the connections to addresses that the client was not given.
+	// Of the goroutine that asks: ids are the nodes that have answered at an address, others the connections
+	// to addresses that the client was not given.
 	ids    map[string]string
 	others map[string]*node
 }
@@ -147,8 +148,8 @@ func (l *leaders) follow() {
 	}
 }
 
-// attempt returns the context of an attempt at a leader, which also ends when that leads no more and does not answer. done
-// must be called after the attempt.
+// attempt returns the context of an attempt at a leader, which also ends when that leads no more and does not
+// answer. done must be called after the attempt.
 func (l *leaders) attempt(ctx context.Context, n *node) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	n.mu.Lock()
@@ -201,8 +202,8 @@ func (l *leaders) learn() bool {
 	return true
 }
 
-// endAttempts ends the attempts at nodes that led more before and do not answer now: paused ones, or those beyond a cut. The
-// attempts are repeated elsewhere.
+// endAttempts ends the attempts at nodes that led more before and do not answer now: paused ones, or those
+// beyond a cut. The attempts are repeated elsewhere.
 func (l *leaders) endAttempts(former *[]slotLeader, now []slotLeader) {
 	if former == nil {
 		return
@@ -223,8 +224,8 @@ func (l *leaders) endAttempts(former *[]slotLeader, now []slotLeader) {
 	}
 }
 
-// find returns a connection at whose address a node has answered: the address that it announces, or one that the client was
-// given.
+// find returns a connection at whose address a node has answered: the address that it announces, or one that
+// the client was given.
 func (l *leaders) find(a *perdurev1.ClusterAddress) *node {
 	for _, n := range l.c.nodes {
 		if n.addr == a.GetGrpcAddr() && l.is(n, a.GetNodeId()) {
@@ -274,7 +275,8 @@ func (l *leaders) list(n *node) *perdurev1.NodeList {
 	return list
 }
 
-// forget closes the connections to nodes that the cluster no longer lists. A call under way there is repeated elsewhere.
+// forget closes the connections to nodes that the cluster no longer lists. A call under way there is repeated
+// elsewhere.
 func (l *leaders) forget(list *perdurev1.NodeList) {
 	for addr, n := range l.others {
 		if !slices.ContainsFunc(list.GetNodes(), func(a *perdurev1.ClusterAddress) bool { return a.GetGrpcAddr() == addr }) {

@@ -111,8 +111,8 @@ func (l *led) wantAt(t *testing.T, cl *Client, names ...string) {
 	}
 }
 
-// TestCallsGoToTheLeader: after some calls a client knows who leads, and asks that node, also one whose address it was not
-// given. The first calls ask nobody who leads.
+// TestCallsGoToTheLeader: after some calls a client knows who leads, and asks that node, also one whose
+// address it was not given. The first calls ask nobody who leads.
 func TestCallsGoToTheLeader(t *testing.T) {
 	for _, given := range [][]string{{"a", "b", "c"}, {"c"}} {
 		l := newLed(t)
@@ -132,7 +132,8 @@ func TestCallsGoToTheLeader(t *testing.T) {
 	}
 }
 
-// TestLeadersThatMove: the client follows when it is told of a change, and goes elsewhere when a leader does not answer.
+// TestLeadersThatMove: the client follows when it is told of a change, and goes elsewhere when a leader does
+// not answer.
 func TestLeadersThatMove(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
@@ -158,8 +159,8 @@ func TestLeadersThatMove(t *testing.T) {
 	l.wantAt(t, cl, "b", "b", "a")
 }
 
-// TestSilentLeader: calls wait at a node that is paused, or beyond a cut. When the others say that another node leads, and
-// it still does not answer, the calls are repeated at the other one, with their request ids.
+// TestSilentLeader: calls wait at a node that is paused, or beyond a cut. When the others say that another
+// node leads, and it still does not answer, the calls are repeated at the other one, with their request ids.
 func TestSilentLeader(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
@@ -198,8 +199,8 @@ func TestSilentLeader(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOthers: a node counts only where it answers. An announced address that leads to another node, or to none,
-// gets no calls, and a list that is no use is not asked for again soon.
+// TestAddressesOfOthers: a node counts only where it answers. An announced address that leads to another
+// node, or to none, gets no calls, and a list that is no use is not asked for again soon.
 func TestAddressesOfOthers(t *testing.T) {
 	l := newLed(t)
 	l.answer, l.given = script(started), []string{"a"}

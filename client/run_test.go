@@ -8,8 +8,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestRun: one request starts and waits. When the cluster answers without a result, the client asks for that of the same
-// incarnation until it is there.
+// TestRun: one request starts and waits. When the cluster answers without a result, the client asks for that
+// of the same incarnation until it is there.
 func TestRun(t *testing.T) {
 	completed, failed := perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED
 	value := &perdurev1.ResultResponse{Done: true, Status: completed, Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte("v")}}}

@@ -15,8 +15,8 @@ import (
 	"perdure/id"
 )
 
-// activation is a run of a function on this worker. It acts for a hold, which says whether its task is still this worker's.
-// One goroutine runs it, the function included.
+// activation is a run of a function on this worker. It acts for a hold, which says whether its task is still
+// this worker's. One goroutine runs it, the function included.
 type activation struct {
 	*hold
 	w    *Worker

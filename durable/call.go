@@ -24,15 +24,15 @@ type callOptions struct {
 	retry   *RetryPolicy
 }
 
-// ClosePolicy says what becomes of a child that is open when its parent ends: completes, fails, is cancelled, misses its
-// deadline, is terminated, or continues as new. A request to cancel the parent is one to cancel the child, too, except
-// with CloseAbandon.
+// ClosePolicy says what becomes of a child that is open when its parent ends: completes, fails, is cancelled,
+// misses its deadline, is terminated, or continues as new. A request to cancel the parent is one to cancel
+// the child, too, except with CloseAbandon.
 type ClosePolicy int32
 
 const (
-	// CloseFollow, the default: the child is cancelled if its parent was cancelled or missed its deadline, and terminated
-	// if that was terminated. It runs on if its parent completes or fails. A parent that continues as new ends a child in
-	// its own partition, and leaves a spread one alone.
+	// CloseFollow, the default: the child is cancelled if its parent was cancelled or missed its deadline,
+	// and terminated if that was terminated. It runs on if its parent completes or fails. A parent that
+	// continues as new ends a child in its own partition, and leaves a spread one alone.
 	CloseFollow = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_FOLLOW)
 	// CloseCancel: the child is cancelled, and its clean-up runs.
 	CloseCancel = ClosePolicy(perdurev1.ClosePolicy_CLOSE_POLICY_CANCEL)
@@ -167,9 +167,10 @@ func badID(s string, err error) error {
 	return &Error{Type: TypeBadRequest, Message: err.Error(), NonRetryable: true}
 }
 
-// StartDetached starts an execution that has no parent: it outlives this one, and no close policy reaches it. It does not
-// wait. The future completes when the execution is there; its error is an *Error of type TypeConflict if the id is taken,
-// unless by the same start. Of the options it takes StartDelay, CallTimeout and CallTags.
+// StartDetached starts an execution that has no parent: it outlives this one, and no close policy reaches it.
+// It does not wait. The future completes when the execution is there; its error is an *Error of type
+// TypeConflict if the id is taken, unless by the same start. Of the options it takes StartDelay, CallTimeout
+// and CallTags.
 func StartDetached[In, Out any](ctx Context, f *Function[In, Out], id string, in In, opts ...CallOption) (*Future[struct{}], error) {
 	return startDetached(ctx, "StartDetached", f.name, f.codec, id, in, opts)
 }

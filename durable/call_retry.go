@@ -7,10 +7,10 @@ import (
 	"perdure/client"
 )
 
-// CallRetry makes the cluster run a failed child again, as its policy says, from its beginning and with the same input,
-// whether or not the parent has a worker. Steps of a failed attempt run again; children of it are gone. The signals that
-// an attempt has got are delivered to the next one. A failure marked by Permanent is final, and a CallTimeout is for all
-// attempts together. It needs feature level 6.
+// CallRetry makes the cluster run a failed child again, as its policy says, from its beginning and with the
+// same input, whether or not the parent has a worker. Steps of a failed attempt run again; children of it are
+// gone. The signals that an attempt has got are delivered to the next one. A failure marked by Permanent is
+// final, and a CallTimeout is for all attempts together. It needs feature level 6.
 func CallRetry(p RetryPolicy) CallOption {
 	return func(o *callOptions) { o.retry = &p }
 }

@@ -10,8 +10,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// giveUp begins an operation of every kind, gives each up, and says how each has ended. Then it takes a signal, which the
-// cancelled wait must have left.
+// giveUp begins an operation of every kind, gives each up, and says how each has ended. Then it takes a
+// signal, which the cancelled wait must have left.
 func giveUp(child *Function[string, string]) *Function[string, []string] {
 	return NewFunction("give-up", func(ctx Context, _ string) (out []string, err error) {
 		step, err := GoStep(ctx, "step", func(ctx context.Context) (string, error) {
@@ -67,8 +67,8 @@ func giveUp(child *Function[string, string]) *Function[string, []string] {
 	})
 }
 
-// The worker is lost at every commit of a function that gives operations of every kind up, before or after the commit is
-// applied: each operation ends as cancelled once, and the signal goes to the next wait.
+// The worker is lost at every commit of a function that gives operations of every kind up, before or after
+// the commit is applied: each operation ends as cancelled once, and the signal goes to the next wait.
 func TestCancelSurvivesCrashes(t *testing.T) {
 	waits := NewFunction("waits", func(ctx Context, _ string) (string, error) { return WaitSignal[string](ctx, "nothing") })
 	const want = `["step true","child true","signal true","promise true","entity true","timer true","hello"]`

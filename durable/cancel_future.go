@@ -15,8 +15,8 @@ func errCancelledByFunction() *Error {
 	return &Error{Type: TypeCancelled, Message: "cancelled by its function", NonRetryable: true}
 }
 
-// Cancel gives up an operation whose result the function no longer wants, with the next commit. It does not wait. Get then
-// returns an error that matches ErrCancelled, or the result if that came first.
+// Cancel gives up an operation whose result the function no longer wants, with the next commit. It does not
+// wait. Get then returns an error that matches ErrCancelled, or the result if that came first.
 //
 //   - The context of a step (GoStep) ends. A step that returns a result nonetheless has it.
 //   - A timer (After, At) does not fire any more.
@@ -84,7 +84,8 @@ func (r *history) cancels(s *perdurev1.InvokeScheduled) {
 	r.targets[s.GetPromiseId()] = string(s.GetInput())
 }
 
-// cancelDone applies the result of a cancel to a timer, which has no event of its own for that. Other operations have one.
+// cancelDone applies the result of a cancel to a timer, which has no event of its own for that. Other
+// operations have one.
 func (r *history) cancelDone(seq uint64, done *perdurev1.InvokeCompleted) error {
 	operation, ok := r.targets[done.GetPromiseId()]
 	if !ok {

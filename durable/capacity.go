@@ -12,8 +12,8 @@ import (
 //
 //	busy + announced - overcommitted <= Concurrency
 //
-// unless nodes have delivered tasks again that the worker had lost. The functions below are called with the worker's lock
-// held.
+// unless nodes have delivered tasks again that the worker had lost. The functions below are called with the
+// worker's lock held.
 
 // creditRest is the time for which a node is not asked for credit again that had none to spare.
 const creditRest = 50 * time.Millisecond
@@ -129,7 +129,8 @@ func creditIn(m *perdurev1.WorkRequest) int {
 	return 0
 }
 
-// endsActivation reports whether an answer says that its task's activation has ended: the call's credit is granted then.
+// endsActivation reports whether an answer says that its task's activation has ended: the call's credit is
+// granted then.
 func endsActivation(m *perdurev1.WorkResponse) bool {
 	switch k := m.GetKind().(type) {
 	case *perdurev1.WorkResponse_Commit:

@@ -50,12 +50,12 @@ func cleanupOptionsOf(opts []CleanupOption) cleanupOptions {
 //     it. It has a journal of its own, and CleanupWithin bounds it. Its worker first replays the cancelled execution,
 //     so that the function's variables have their values.
 //
-// A clean-up execution begins operations of its own. A future that the cancelled function has made is a *MisuseError there:
-// keep its result in a variable.
+// A clean-up execution begins operations of its own. A future that the cancelled function has made is a
+// *MisuseError there: keep its result in a variable.
 //
-// perdure terminate runs no clean-up. A clean-up function that a cancel interrupts in line runs again from its beginning
-// in the clean-up execution. Register the function before the operation that it undoes: a crash may come after any of
-// them. Saga does that.
+// perdure terminate runs no clean-up. A clean-up function that a cancel interrupts in line runs again from
+// its beginning in the clean-up execution. Register the function before the operation that it undoes: a crash
+// may come after any of them. Saga does that.
 func Cleanup(ctx Context, fn func(ctx Context) error, opts ...CleanupOption) {
 	t, err := enter(ctx, "Cleanup")
 	if err != nil {

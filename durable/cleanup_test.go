@@ -111,8 +111,8 @@ func TestSagaKept(t *testing.T) {
 	}
 }
 
-// A saga of a function that is cancelled while it waits is undone by the clean-up execution, also when no worker lives to
-// acknowledge the cancel.
+// A saga of a function that is cancelled while it waits is undone by the clean-up execution, also when no
+// worker lives to acknowledge the cancel.
 func TestSagaUndoneAfterCancel(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("worker gone %t", gone), func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestSagaUndoneAfterCancel(t *testing.T) {
 	}
 }
 
-// The worker is lost at every commit of a saga that is cancelled at every commit, before or after the commit is applied:
-// whatever was booked is cancelled once, and nothing else.
+// The worker is lost at every commit of a saga that is cancelled at every commit, before or after the commit
+// is applied: whatever was booked is cancelled once, and nothing else.
 func TestSagaSurvivesCrashes(t *testing.T) {
 	for cancelAt := 1; cancelAt <= 6; cancelAt++ {
 		t.Run(fmt.Sprint("cancel ", cancelAt), func(t *testing.T) {

@@ -66,7 +66,8 @@ func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 	}
 }
 
-// reach waits for a timer that ends exactly at the given time, and moves the clock there. All timers that expire by then fire.
+// reach waits for a timer that ends exactly at the given time, and moves the clock there. All timers that
+// expire by then fire.
 func (c *fakeClock) reach(t testing.TB, at time.Time) {
 	t.Helper()
 	deadline := time.After(testTimeout)

@@ -11,11 +11,11 @@ import (
 	"perdure/id"
 )
 
-// Codec converts values into payloads and back. It must be deterministic enough that a value it encoded
-// years ago still decodes, and safe for concurrent use. Every payload passes through it: inputs, results, signals, entity
-// states, values of type []byte and json.RawMessage, and the messages and details of failures, as []byte. So an encrypting
-// codec leaves only ids, names, tags, types of failures and reasons of cancels in clear. An empty payload decodes to the
-// zero value without it.
+// Codec converts values into payloads and back. It must be deterministic enough that a value it encoded years
+// ago still decodes, and safe for concurrent use. Every payload passes through it: inputs, results, signals,
+// entity states, values of type []byte and json.RawMessage, and the messages and details of failures, as
+// []byte. So an encrypting codec leaves only ids, names, tags, types of failures and reasons of cancels in
+// clear. An empty payload decodes to the zero value without it.
 type Codec interface {
 	Encode(v any) ([]byte, error)
 	// Decode reads data into the pointer v.

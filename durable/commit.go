@@ -68,7 +68,8 @@ func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, 
 	return nil
 }
 
-// flush commits the buffer if there is anything in it, or a clean-up that the cluster does not know of. The error is ErrCancelled.
+// flush commits the buffer if there is anything in it, or a clean-up that the cluster does not know of. The
+// error is ErrCancelled.
 func (t *activation) flush() error {
 	if len(t.buf.events) == 0 && t.arming() <= 0 {
 		return nil

@@ -13,8 +13,8 @@ import (
 // with the incarnation: a child that still runs is ended (a spread child runs on without a caller), so await what
 // matters before.
 //
-// ContinueAsNew does not return, unless the execution is cancelled: then it returns ErrCancelled. So a function calls it
-// as its last operation, in its return statement. A clean-up function must not call it.
+// ContinueAsNew does not return, unless the execution is cancelled: then it returns ErrCancelled. So a
+// function calls it as its last operation, in its return statement. A clean-up function must not call it.
 func ContinueAsNew[In any](ctx Context, in In) error {
 	t, err := enter(ctx, "ContinueAsNew")
 	if err != nil {

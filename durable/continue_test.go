@@ -11,7 +11,8 @@ import (
 	"perdure/id"
 )
 
-// A refused ContinueAsNew is refused in the same way at every replay, and what the function did after it is its journal.
+// A refused ContinueAsNew is refused in the same way at every replay, and what the function did after it is
+// its journal.
 func TestRefusedContinueAsNewIsReplayed(t *testing.T) {
 	for name, c := range map[string]struct {
 		typ  string

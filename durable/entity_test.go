@@ -15,8 +15,8 @@ import (
 	"perdure/id"
 )
 
-// An operation that panics or fails leaves the value as it found it and sends nothing; the operations before and behind it
-// run, on what it left.
+// An operation that panics or fails leaves the value as it found it and sends nothing; the operations before
+// and behind it run, on what it left.
 func TestOperationThatPanics(t *testing.T) {
 	e := NewEntity("list",
 		Op("add", func(ctx *EntityContext, l *[]int, n int) ([]int, error) {

@@ -7,8 +7,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// openOperation begins an operation that others complete: a wait for a signal, a promise, a call of an entity that is held. It
-// reports false for one that the fake completes at once. The lock is held.
+// openOperation begins an operation that others complete: a wait for a signal, a promise, a call of an entity
+// that is held. It reports false for one that the fake completes at once. The lock is held.
 func (f *fakeServer) openOperation(ex *fakeExec, s *perdurev1.InvokeScheduled, send *perdurev1.Send, add func(*perdurev1.Event)) bool {
 	if s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SIGNAL {
 		if _, _, buffered := ex.j.NextReceipt(s.GetFunctionName()); buffered {

@@ -134,9 +134,9 @@ func (f *Function[In, Out]) startOptions(id string, in In, opts []StartOption) (
 	return o, err
 }
 
-// Run starts the function under an id, waits until it has finished or ctx ends, and returns its result: Start and Result
-// in one call to the cluster. A Run with the same id and input waits for the same execution. Errors are those of Start,
-// then those of Handle.Result.
+// Run starts the function under an id, waits until it has finished or ctx ends, and returns its result: Start
+// and Result in one call to the cluster. A Run with the same id and input waits for the same execution.
+// Errors are those of Start, then those of Handle.Result.
 func (f *Function[In, Out]) Run(ctx context.Context, c *client.Client, id string, in In, opts ...StartOption) (out Out, err error) {
 	o, err := f.startOptions(id, in, opts)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Future is the later result of an operation that does not wait: of a child (Go), a step (GoStep), a timer (After, At), a
-// call of an entity (GoCallEntity), a signal (GoSignal, NextSignal), a promise. It belongs to the execution that started it.
+// Future is the later result of an operation that does not wait: of a child (Go), a step (GoStep), a timer
+// (After, At), a call of an entity (GoCallEntity), a signal (GoSignal, NextSignal), a promise. It belongs to
+// the execution that started it.
 type Future[T any] struct {
 	t     *activation
 	n     uint32

@@ -20,12 +20,13 @@ const (
 	pollMax = 2 * time.Second
 )
 
-// GoStep is Run without the wait: the step runs concurrently with the function, in a goroutine of its own, from the next commit on,
-// which is no later than the next operation that waits or runs a step. Get returns the step's result.
+// GoStep is Run without the wait: the step runs concurrently with the function, in a goroutine of its own,
+// from the next commit on, which is no later than the next operation that waits or runs a step. Get returns
+// the step's result.
 //
-// An execution whose steps run does not leave its worker: every wait of the function continues here until they have ended. The
-// function's end, or an activation's, ends the contexts of steps that still run. A step whose result was not recorded runs
-// again at the next activation.
+// An execution whose steps run does not leave its worker: every wait of the function continues here until
+// they have ended. The function's end, or an activation's, ends the contexts of steps that still run. A step
+// whose result was not recorded runs again at the next activation.
 func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, error), opts ...StepOption) (*Future[T], error) {
 	t, err := enter(ctx, "GoStep("+strconv.Quote(name)+")")
 	if err != nil {
@@ -222,7 +223,8 @@ func (t *activation) collect() error {
 			t.beats.drop(s.id)
 		}
 		if s.started {
-			// Apart: while the execution is cancelling, the result of a recorded start is recorded and the others are not.
+			// Apart: while the execution is cancelling, the result of a recorded start is recorded and the
+			// others are not.
 			s.started = false
 			if err := t.commit(commit{events: own}); err != nil {
 				cancelled = err
@@ -237,8 +239,9 @@ func (t *activation) collect() error {
 	return t.commit(commit{events: events})
 }
 
-// settleSteps returns when a wait of the function may end the activation, because no step runs concurrently, or when the wait is
-// satisfied. Until then it records the steps' results, and reads the journal for what else the function waits for.
+// settleSteps returns when a wait of the function may end the activation, because no step runs concurrently,
+// or when the wait is satisfied. Until then it records the steps' results, and reads the journal for what
+// else the function waits for.
 func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	b := &t.background
 	since := t.w.clock.Now()
@@ -298,8 +301,8 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	return nil
 }
 
-// pollRest is the pause before the journal is read again, for a wait that has taken so long: a result comes at most an eighth of
-// the wait late.
+// pollRest is the pause before the journal is read again, for a wait that has taken so long: a result comes
+// at most an eighth of the wait late.
 func pollRest(waited time.Duration) time.Duration { return max(pollMin, min(waited/8, pollMax)) }
 
 // nextAttempt is how long it is until the next attempt of a step that waits for one; ok is false when none does.

@@ -56,8 +56,8 @@ func (k opKind) describe(name string) string {
 	return "invocation " + q
 }
 
-// record is the journal's content about one child number. It is small, since a worker holds one for each operation of an
-// execution.
+// record is the journal's content about one child number. It is small, since a worker holds one for each
+// operation of an execution.
 type record struct {
 	n    uint32 // the child number
 	kind opKind
@@ -81,13 +81,15 @@ type record struct {
 	set    *memberRecord
 }
 
-// memberRecord is a join set's part of its record: its members, and those whose results the function has taken, in order.
+// memberRecord is a join set's part of its record: its members, and those whose results the function has
+// taken, in order.
 type memberRecord struct{ submitted, consumed []uint32 }
 
-// history is what a worker knows of an execution's journal: the entries that it was sent, folded by child number, and its own
-// commits. A replayed function gets its results from it. The server's guard has checked the entries, so it checks none of
-// the journal's rules, and it keeps only what functions ask for. journal.Replay is the checked reading of a whole stored
-// journal, for audits: it refuses what breaks a rule, and keeps every field. A history belongs to one goroutine.
+// history is what a worker knows of an execution's journal: the entries that it was sent, folded by child
+// number, and its own commits. A replayed function gets its results from it. The server's guard has checked
+// the entries, so it checks none of the journal's rules, and it keeps only what functions ask for.
+// journal.Replay is the checked reading of a whole stored journal, for audits: it refuses what breaks a rule,
+// and keeps every field. A history belongs to one goroutine.
 type history struct {
 	id      id.PromiseID
 	started bool

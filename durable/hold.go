@@ -23,8 +23,8 @@ type hold struct {
 	loseOnce sync.Once
 	// cancelAsked is set when the journal or the node says that the execution is cancelling.
 	cancelAsked atomic.Bool
-	// sticks is the activation to keep in memory if the reply to the commit under way says that its function waits; nil for
-	// none. Worker.mu guards it.
+	// sticks is the activation to keep in memory if the reply to the commit under way says that its function
+	// waits; nil for none. Worker.mu guards it.
 	sticks *activation
 	// acting is the activation whose context ends with the hold; nil if there is none.
 	actingMu sync.Mutex

@@ -37,12 +37,12 @@ const (
 	maxHTTPDetails = 64 << 10
 )
 
-// HTTP makes a request as a step, which the journal has as one of kind HTTP under the method and the URL without its query.
-// Options, retries and replay are those of Run. The header Idempotency-Key is the step's promise id, the same for every
-// attempt, unless the request has another. Errors of the transport, the statuses 408, 425, 429 and those from 500 on are
-// tried again; another status outside 200 to 299, and a body of more than 2 MiB, are final. The request is made by
-// WorkerOptions.HTTPClient. The journal records the URL and the answer through the codec, and neither the request's headers nor
-// its body.
+// HTTP makes a request as a step, which the journal has as one of kind HTTP under the method and the URL
+// without its query. Options, retries and replay are those of Run. The header Idempotency-Key is the step's
+// promise id, the same for every attempt, unless the request has another. Errors of the transport, the
+// statuses 408, 425, 429 and those from 500 on are tried again; another status outside 200 to 299, and a body
+// of more than 2 MiB, are final. The request is made by WorkerOptions.HTTPClient. The journal records the URL
+// and the answer through the codec, and neither the request's headers nor its body.
 func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error) {
 	var out HTTPResponse
 	t, err := enter(ctx, "HTTP("+strconv.Quote(req.URL)+")")

@@ -8,8 +8,8 @@ import (
 	"perdure/id"
 )
 
-// JoinSet is a set of futures whose results a function takes in the order of their completion. NewJoinSet makes one. Its
-// operations are recorded: a replayed function takes the same results in the same order.
+// JoinSet is a set of futures whose results a function takes in the order of their completion. NewJoinSet
+// makes one. Its operations are recorded: a replayed function takes the same results in the same order.
 type JoinSet[T any] struct {
 	t *activation
 	n uint32
@@ -25,7 +25,8 @@ type JoinSet[T any] struct {
 	closed       bool
 }
 
-// maxNamed is how many members a wait names. A wait for more names the join set, so that its size does not depend on theirs.
+// maxNamed is how many members a wait names. A wait for more names the join set, so that its size does not
+// depend on theirs.
 const maxNamed = 64
 
 // ErrJoinSetEmpty is the error of Next when each member's result was taken.
@@ -58,8 +59,9 @@ func NewJoinSet[T any](ctx Context) (*JoinSet[T], error) {
 // Len is the number of members whose results Next has not returned.
 func (s *JoinSet[T]) Len() int { return len(s.members) - s.count }
 
-// Submit adds a future: of a child, a step, a call, a signal or a promise, but not of a timer. A future belongs to one set
-// at most, and a set takes no more of them once Next was called. An *Error of type TypeJoinSet says which rule was broken.
+// Submit adds a future: of a child, a step, a call, a signal or a promise, but not of a timer. A future
+// belongs to one set at most, and a set takes no more of them once Next was called. An *Error of type
+// TypeJoinSet says which rule was broken.
 func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
 	t, err := enterWith(ctx, "JoinSet.Submit", f)
 	if err != nil {
@@ -99,8 +101,8 @@ func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
 	return nil
 }
 
-// Next waits for the next member that has its result and was not returned before, and returns it: Get then returns at once.
-// The error is ErrJoinSetEmpty when there is none, or ErrCancelled.
+// Next waits for the next member that has its result and was not returned before, and returns it: Get then
+// returns at once. The error is ErrJoinSetEmpty when there is none, or ErrCancelled.
 func (s *JoinSet[T]) Next(ctx Context) (*Future[T], error) {
 	t, err := enter(ctx, "JoinSet.Next")
 	if err != nil {
@@ -154,8 +156,9 @@ func (s *JoinSet[T]) take(i int) *Future[T] {
 	return s.members[i]
 }
 
-// firstDone is the position of the member whose result is first in the journal, of those that were not taken; ok is false
-// if none has one. Later entries come later in the journal, so a replay that knows more results chooses the same one.
+// firstDone is the position of the member whose result is first in the journal, of those that were not taken;
+// ok is false if none has one. Later entries come later in the journal, so a replay that knows more results
+// chooses the same one.
 func (s *JoinSet[T]) firstDone() (i int, ok bool) {
 	for settled := s.t.journal.settled; s.seen < len(settled); s.seen++ {
 		if i, ok := s.positions[settled[s.seen]]; ok && !s.taken[i] {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A function that continues as new with an input that it cannot read is told so in the incarnation that made the mistake,
-// also when it goes on and is replayed.
+// A function that continues as new with an input that it cannot read is told so in the incarnation that made
+// the mistake, also when it goes on and is replayed.
 func TestContinueWithForeignInput(t *testing.T) {
 	f := newFake(t)
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ int) (int, error) {
@@ -28,7 +28,8 @@ func TestContinueWithForeignInput(t *testing.T) {
 	}
 }
 
-// An id that nothing can have is an error that the function can handle, not one that the server refuses again and again.
+// An id that nothing can have is an error that the function can handle, not one that the server refuses again
+// and again.
 func TestBadTargets(t *testing.T) {
 	f := newFake(t)
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (refused []string, err error) {

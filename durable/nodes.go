@@ -15,11 +15,12 @@ import (
 const (
 	// askTimeout bounds the question which node is at an address.
 	askTimeout = 2 * time.Second
-	// rediscoverMin and rediscoverMax bound the time after which a worker with one session looks for the other nodes again;
-	// it doubles.
+	// rediscoverMin and rediscoverMax bound the time after which a worker with one session looks for the
+	// other nodes again; it doubles.
 	rediscoverMin = 5100 * time.Millisecond
 	rediscoverMax = 10 * time.Minute
-	// unreachedTimeout is how long a node may lead partitions and have no session before the worker returns to one session.
+	// unreachedTimeout is how long a node may lead partitions and have no session before the worker returns
+	// to one session.
 	unreachedTimeout = 5 * time.Second
 	viewEvery        = time.Second
 )
@@ -37,9 +38,9 @@ type node struct {
 	conn *client.NodeConn
 }
 
-// discover asks the client's addresses, and those that the nodes announce, which node is there. It returns nil unless each
-// node that leads partitions answers, and there are several nodes. It blocks for askTimeout while a node is frozen, and for
-// as long again if that announces an address that is none of the client's.
+// discover asks the client's addresses, and those that the nodes announce, which node is there. It returns
+// nil unless each node that leads partitions answers, and there are several nodes. It blocks for askTimeout
+// while a node is frozen, and for as long again if that announces an address that is none of the client's.
 func (w *Worker) discover(ctx context.Context) (nodes map[string]*node, view *perdurev1.NodeList) {
 	known := w.c.Addrs()
 	found := w.askAll(ctx, known)
@@ -203,8 +204,8 @@ func (w *Worker) learned(s *session, view *perdurev1.NodeList) {
 	}
 }
 
-// serveEach keeps a session with each node until ctx ends, a node that leads is out of reach, or the cluster refuses the
-// worker for good. Nodes are those that the worker reaches now.
+// serveEach keeps a session with each node until ctx ends, a node that leads is out of reach, or the cluster
+// refuses the worker for good. Nodes are those that the worker reaches now.
 func (w *Worker) serveEach(ctx context.Context, nodes map[string]*node, view *perdurev1.NodeList) error {
 	ctx, cancel := context.WithCancel(ctx)
 	refused := make(chan error, 1)

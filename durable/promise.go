@@ -12,10 +12,10 @@ import (
 // Promise is a value that a function awaits and that a client settles, for a person or a webhook. NewPromise makes one.
 type Promise[T any] struct{ *Future[T] }
 
-// Token names the promise for a client that settles it: `perdure promise resolve TOKEN` or client.SettlePromise. The
-// first settlement counts. Its value must be encoded as the worker's codec does. It is the promise's id and the
-// execution's incarnation: after ContinueAsNew or a restart, a late answer does not settle the promise that has the same id
-// then.
+// Token names the promise for a client that settles it: `perdure promise resolve TOKEN` or
+// client.SettlePromise. The first settlement counts. Its value must be encoded as the worker's codec does. It
+// is the promise's id and the execution's incarnation: after ContinueAsNew or a restart, a late answer does
+// not settle the promise that has the same id then.
 func (p Promise[T]) Token() string { return id.PromiseID(p.ID()).Token(p.t.key.incarnation) }
 
 // PromiseOption is an option of NewPromise.
@@ -26,8 +26,9 @@ func PromiseTimeout(d time.Duration) PromiseOption {
 	return func(o *perdurev1.NewPromise) { o.TimeoutMs = max(1, client.Millis(d)) }
 }
 
-// NewPromise makes a promise with the next commit, which is no later than the next operation that waits or runs a step. So
-// a step that follows may give its token away. A promise that was rejected is an *Error. It needs feature level 6.
+// NewPromise makes a promise with the next commit, which is no later than the next operation that waits or
+// runs a step. So a step that follows may give its token away. A promise that was rejected is an *Error. It
+// needs feature level 6.
 func NewPromise[T any](ctx Context, opts ...PromiseOption) (Promise[T], error) {
 	options := &perdurev1.NewPromise{}
 	for _, opt := range opts {

@@ -18,9 +18,9 @@ import (
 	"perdure/id"
 )
 
-// ReplayCheckIn and ReplayCheckOut, in the environment, make Worker.Run check journals instead of working. They name files: In has
-// one Task message as JSON in each line, with the whole journal; Out gets a ReplayVerdict as JSON for each, in the same
-// order. perdure replay-check sets them.
+// ReplayCheckIn and ReplayCheckOut, in the environment, make Worker.Run check journals instead of working.
+// They name files: In has one Task message as JSON in each line, with the whole journal; Out gets a
+// ReplayVerdict as JSON for each, in the same order. perdure replay-check sets them.
 const (
 	ReplayCheckIn  = "PERDURE_REPLAY_CHECK_IN"
 	ReplayCheckOut = "PERDURE_REPLAY_CHECK_OUT"
@@ -76,8 +76,9 @@ func (w *Worker) replayCheck(ctx context.Context) (err error) {
 	return w.CheckReplay(ctx, in, out)
 }
 
-// CheckReplay checks the worker's functions against journals: in has one Task message as JSON in each line, out gets one
-// ReplayVerdict for each. It needs no cluster. Use it in tests; perdure replay-check exports the lines.
+// CheckReplay checks the worker's functions against journals: in has one Task message as JSON in each line,
+// out gets one ReplayVerdict for each. It needs no cluster. Use it in tests; perdure replay-check exports the
+// lines.
 func (w *Worker) CheckReplay(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	for {

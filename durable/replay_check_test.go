@@ -40,8 +40,8 @@ func checkReplay(t *testing.T, entries []*perdurev1.JournalEntry, f Registration
 	return v
 }
 
-// A check says of every pair of operations whether the code fits the journal, and names the difference, without running a
-// step. The journal may end anywhere.
+// A check says of every pair of operations whether the code fits the journal, and names the difference,
+// without running a step. The journal may end anywhere.
 func TestReplayCheck(t *testing.T) {
 	type none struct{}
 	follow := func(body func(Context) error, end error) *Function[none, string] {
@@ -101,7 +101,8 @@ func TestReplayCheck(t *testing.T) {
 	}
 }
 
-// A check runs no step: not one that the journal has begun, and not the next one. Code that cannot be replayed is told apart.
+// A check runs no step: not one that the journal has begun, and not the next one. Code that cannot be
+// replayed is told apart.
 func TestReplayCheckRunsNothing(t *testing.T) {
 	ran := false
 	step := func(ctx Context) error {

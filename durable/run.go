@@ -191,8 +191,8 @@ func (s *stepRun) late(pause time.Duration) bool {
 	return s.o.total > 0 && !s.t.w.clock.Now().Add(pause).Before(s.since.Add(s.o.total))
 }
 
-// again reports whether another attempt follows a failed one, and after which pause. It makes f, the failure, one of the
-// type "timeout" when the total time is over before that attempt.
+// again reports whether another attempt follows a failed one, and after which pause. It makes f, the failure,
+// one of the type "timeout" when the total time is over before that attempt.
 func (s *stepRun) again(f *perdurev1.Failure) (pause time.Duration, again bool) {
 	if f.GetNonRetryable() || slices.Contains(s.o.final, f.GetType()) || int(s.attempt) >= s.limit {
 		return 0, false

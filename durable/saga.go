@@ -29,10 +29,10 @@ type Done[T any] struct {
 	PromiseID string
 }
 
-// Do runs a step, as Run does, and registers how to undo it. The beginning of the step is recorded before it runs
-// (WithIntent), so that a step which may have had its effect is never forgotten. undo is a step too: it runs at least
-// once, is retried (UndoRetry), and is named "undo NAME". A step that failed with a Permanent error has done nothing, and
-// is not undone.
+// Do runs a step, as Run does, and registers how to undo it. The beginning of the step is recorded before it
+// runs (WithIntent), so that a step which may have had its effect is never forgotten. undo is a step too: it
+// runs at least once, is retried (UndoRetry), and is named "undo NAME". A step that failed with a Permanent
+// error has done nothing, and is not undone.
 func Do[T any](ctx Context, s *Saga, name string, step func(ctx context.Context) (T, error), undo func(ctx context.Context, done Done[T]) error, opts ...StepOption) (T, error) {
 	return DoFunc(ctx, s, name, step, func(ctx Context, done Done[T]) error {
 		_, err := Run(ctx, "undo "+name, func(ctx context.Context) (struct{}, error) {

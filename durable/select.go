@@ -19,9 +19,10 @@ func On[T any](f *Future[T], handle func(value T, err error) error) Case {
 // CancelLosers makes Select cancel the futures of its other cases before it calls the handle: see Future.Cancel.
 func CancelLosers() Case { return Case{} }
 
-// Select waits until one of the cases' futures has its result, and calls that case's handle with it; the first to have it,
-// the same one at every replay. It returns what handle returns. ErrCancelled means that no handle was called. The other
-// futures go on, and a later Select or Get may have them, unless one of the cases is CancelLosers.
+// Select waits until one of the cases' futures has its result, and calls that case's handle with it; the
+// first to have it, the same one at every replay. It returns what handle returns. ErrCancelled means that no
+// handle was called. The other futures go on, and a later Select or Get may have them, unless one of the
+// cases is CancelLosers.
 func Select(ctx Context, cases ...Case) error {
 	all := len(cases)
 	cases = slices.DeleteFunc(slices.Clone(cases), func(c Case) bool { return c.future == nil })

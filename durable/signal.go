@@ -46,8 +46,8 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	return out, decode(t.codec, "signal "+strconv.Quote(name), data, &out)
 }
 
-// waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait. here says that the
-// signal is there, so that the wait ends at once.
+// waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait.
+// here says that the signal is there, so that the wait ends at once.
 func (t *activation) waitSignal(name string, timeout time.Duration, here bool) (uint32, error) {
 	n, rec, err := t.take(opSignal, name)
 	if err != nil {

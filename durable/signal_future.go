@@ -7,9 +7,10 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// NextSignal is the later payload of the next signal of a name, as a future for Select and join sets. A name has one
-// next signal: until Get has returned it, further calls and WaitSignal mean the same one. Each signal goes to one wait in
-// the order of arrival, as with WaitSignal, and a future that is cancelled or never read takes none. It needs feature level 6.
+// NextSignal is the later payload of the next signal of a name, as a future for Select and join sets. A name
+// has one next signal: until Get has returned it, further calls and WaitSignal mean the same one. Each signal
+// goes to one wait in the order of arrival, as with WaitSignal, and a future that is cancelled or never read
+// takes none. It needs feature level 6.
 func NextSignal[T any](ctx Context, name string) (*Future[T], error) {
 	t, err := enter(ctx, "NextSignal("+strconv.Quote(name)+")")
 	if err != nil {
@@ -37,8 +38,8 @@ func NextSignal[T any](ctx Context, name string) (*Future[T], error) {
 	return &Future[T]{t: t, n: s.n, cleaning: t.cleaning(), name: name, codec: t.codec, signal: s}, nil
 }
 
-// nextSignal is the next signal of a name, which a function waits for by a future. Its operation ends when there is a signal;
-// the function then consumes that by a wait.
+// nextSignal is the next signal of a name, which a function waits for by a future. Its operation ends when
+// there is a signal; the function then consumes that by a wait.
 type nextSignal struct {
 	n        uint32
 	name     string

@@ -23,8 +23,8 @@ func Sleep(ctx Context, d time.Duration) error {
 	return err
 }
 
-// After starts a timer, with the next commit, and does not wait for it: its future has its result after d, rounded up to
-// milliseconds and at least one.
+// After starts a timer, with the next commit, and does not wait for it: its future has its result after d,
+// rounded up to milliseconds and at least one.
 func After(ctx Context, d time.Duration) (*Future[struct{}], error) {
 	t, err := enter(ctx, "After")
 	if err != nil {

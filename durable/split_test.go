@@ -22,8 +22,9 @@ import (
 
 func init() { credit.Assert = true }
 
-// fakeCluster is several nodes, each of which leads executions of its own, whose ids begin with its name. A node forwards
-// what a worker sends it for another node's task: a worker does that while it has no session with the owner.
+// fakeCluster is several nodes, each of which leads executions of its own, whose ids begin with its name. A
+// node forwards what a worker sends it for another node's task: a worker does that while it has no session
+// with the owner.
 type fakeCluster struct {
 	t     *testing.T
 	limit int // the worker's capacity
@@ -198,8 +199,8 @@ func TestSplitNeverOvergrants(t *testing.T) {
 	splitRun(t, newFakeCluster(t, capacity, "n1", "n2", "n3"), capacity, func(int, *fakeNode) {})
 }
 
-// TestSplitNodeBreaks: a node ends its streams again and again, and its tasks are finished over the next ones. A task that
-// was on its way comes again beyond the capacity, so that is not compared.
+// TestSplitNodeBreaks: a node ends its streams again and again, and its tasks are finished over the next
+// ones. A task that was on its way comes again beyond the capacity, so that is not compared.
 func TestSplitNodeBreaks(t *testing.T) {
 	splitRun(t, newFakeCluster(t, 1000, "n1", "n2", "n3"), 4, func(i int, last *fakeNode) {
 		if i%10 == 5 {

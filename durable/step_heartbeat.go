@@ -19,8 +19,8 @@ import (
 // MaxHeartbeatBytes is the most that the details of a heartbeat may have when encoded.
 const MaxHeartbeatBytes = id.MaxHeartbeatBytes
 
-// Bounds of what the steps in one heartbeat report, and in all heartbeats of one third of a lease. Other reports wait for
-// the next heartbeat, the oldest come first.
+// Bounds of what the steps in one heartbeat report, and in all heartbeats of one third of a lease. Other
+// reports wait for the next heartbeat, the oldest come first.
 const (
 	beatSteps       = 256
 	beatDetails     = 32 << 10
@@ -28,13 +28,13 @@ const (
 	heartbeatFields = 64 // bytes of a report beside its texts and details
 )
 
-// Heartbeat reports from a running step that it works, and how far it has come: a repetition of the step, by this worker or
-// another one, reads the last details by HeartbeatDetails. ctx is the context that Run or GoStep has given to the step, or
-// one derived from it. With nil as details those of the last report stay.
+// Heartbeat reports from a running step that it works, and how far it has come: a repetition of the step, by
+// this worker or another one, reads the last details by HeartbeatDetails. ctx is the context that Run or
+// GoStep has given to the step, or one derived from it. With nil as details those of the last report stay.
 //
-// It does not block, and a step may call it often: only the last report is sent, with the worker's next heartbeat. The error
-// says that the attempt is over (ErrCancelled if the execution is cancelling): the step should return it. It is an *Error
-// if the details cannot be encoded or exceed MaxHeartbeatBytes.
+// It does not block, and a step may call it often: only the last report is sent, with the worker's next
+// heartbeat. The error says that the attempt is over (ErrCancelled if the execution is cancelling): the step
+// should return it. It is an *Error if the details cannot be encoded or exceed MaxHeartbeatBytes.
 func Heartbeat(ctx context.Context, details any) error {
 	a, err := attemptOf(ctx, "Heartbeat")
 	if err != nil {
@@ -62,9 +62,9 @@ func Heartbeat(ctx context.Context, details any) error {
 	return nil
 }
 
-// HeartbeatDetails returns what the step last reported by Heartbeat: in this attempt or, before the first call of that, in
-// an earlier one. ok is false if nothing was. The report of a worker that was lost shortly after may be missing, and
-// then it is the one before. ctx is as for Heartbeat.
+// HeartbeatDetails returns what the step last reported by Heartbeat: in this attempt or, before the first
+// call of that, in an earlier one. ok is false if nothing was. The report of a worker that was lost shortly
+// after may be missing, and then it is the one before. ctx is as for Heartbeat.
 func HeartbeatDetails[T any](ctx context.Context) (details T, ok bool, err error) {
 	a, err := attemptOf(ctx, "HeartbeatDetails")
 	if err != nil {
@@ -78,9 +78,10 @@ func HeartbeatDetails[T any](ctx context.Context) (details T, ok bool, err error
 	return details, err == nil, err
 }
 
-// WithHeartbeatTimeout ends an attempt of the step that calls Heartbeat less often than every d: its context ends, and it has
-// failed with type "timeout", to be retried by the step's policy. An attempt that does not heed its context is left behind
-// two seconds later. It may still run and have effects beside the next one, but what it returns is dropped.
+// WithHeartbeatTimeout ends an attempt of the step that calls Heartbeat less often than every d: its context
+// ends, and it has failed with type "timeout", to be retried by the step's policy. An attempt that does not
+// heed its context is left behind two seconds later. It may still run and have effects beside the next one,
+// but what it returns is dropped.
 func WithHeartbeatTimeout(d time.Duration) StepOption {
 	return func(o *stepOptions) { o.heartbeat = d }
 }
@@ -163,8 +164,8 @@ type stepReport struct {
 	label   string
 	attempt uint32
 	details []byte
-	// version counts the heartbeats under this task, stored are those up to which the cluster has them. since is when the
-	// first of the others was.
+	// version counts the heartbeats under this task, stored are those up to which the cluster has them. since
+	// is when the first of the others was.
 	version, stored uint64
 	since           time.Time
 }

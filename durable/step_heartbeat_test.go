@@ -38,8 +38,8 @@ func (f *fakeServer) stored(promise string) string {
 	return string(f.execs[string(parent)].steps[promise].GetDetails())
 }
 
-// A step that copies files goes on where the lost worker was. However often it reports, the heartbeats of the worker carry
-// the last report alone.
+// A step that copies files goes on where the lost worker was. However often it reports, the heartbeats of the
+// worker carry the last report alone.
 func TestHeartbeatDetails(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()

@@ -20,10 +20,11 @@ import (
 //	accept:  the execution's next task arrives   continueLocked gives the activation its hold
 //	resume:  the goroutine reads the journal, checks that it continues its own, and returns to the function
 //
-// A function continues only if no other worker had the task meanwhile (Task versions rise by one at each acquisition)
-// and the journal has each operation that it made, with the same result. Otherwise the function is dropped, and the
-// task is replayed. The cache drops the function that has waited longest when it holds too many functions or too many bytes,
-// and all of them when the worker stops. A dropped function unwinds by runtime.Goexit.
+// A function continues only if no other worker had the task meanwhile (Task versions rise by one at each
+// acquisition) and the journal has each operation that it made, with the same result. Otherwise the function
+// is dropped, and the task is replayed. The cache drops the function that has waited longest when it holds
+// too many functions or too many bytes, and all of them when the worker stops. A dropped function unwinds by
+// runtime.Goexit.
 
 // Defaults of WorkerOptions.
 const (
@@ -87,8 +88,8 @@ func (t *activation) mayStick(c commit) bool {
 		len(t.background.open) == 0
 }
 
-// keepLocked puts the activation of a hold into the cache when the reply to its commit says that its function waits. It runs
-// before the session's next message, which may be the execution's next task.
+// keepLocked puts the activation of a hold into the cache when the reply to its commit says that its function
+// waits. It runs before the session's next message, which may be the execution's next task.
 func (w *Worker) keepLocked(t *hold, m *perdurev1.WorkResponse) {
 	a := t.sticks
 	if a == nil || m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED || w.held[t.key] != t || w.isStopping() {
@@ -110,7 +111,8 @@ func (t *activation) dropLocked() {
 	close(t.wait.wake)
 }
 
-// continueLocked gives a task to the function that waits for it in memory; false if there is none, or not for this task.
+// continueLocked gives a task to the function that waits for it in memory; false if there is none, or not for
+// this task.
 func (w *Worker) continueLocked(t *hold, task *perdurev1.Task) bool {
 	a := w.sticky.byExec[t.key.exec()]
 	if a == nil {
@@ -237,9 +239,9 @@ func (t *activation) enterSlot() {
 	}
 }
 
-// continues reports whether r is the journal that a function in memory expects, and what came since: it has n operations,
-// as many as the function has made, and each that the function knows is the same, with the same result at the same place. Of
-// forgotten operations it compares the sum of their fingerprints.
+// continues reports whether r is the journal that a function in memory expects, and what came since: it has n
+// operations, as many as the function has made, and each that the function knows is the same, with the same
+// result at the same place. Of forgotten operations it compares the sum of their fingerprints.
 func (r *history) continues(expected *history, n uint32) bool {
 	if len(r.ops) != int(n) || len(expected.ops) != int(n) || !bytes.Equal(r.input, expected.input) || r.next < expected.next {
 		return false

@@ -219,8 +219,8 @@ func TestStickyOtherHistory(t *testing.T) {
 	}
 }
 
-// The task of a function in memory is lost while the function continues: the step that runs commits nothing, the function
-// unwinds, and the next task is replayed.
+// The task of a function in memory is lost while the function continues: the step that runs commits nothing,
+// the function unwinds, and the next task is replayed.
 func TestStickyLostAfterContinuing(t *testing.T) {
 	f := newFake(t)
 	f.manual = true
@@ -261,7 +261,8 @@ func TestStickyLostAfterContinuing(t *testing.T) {
 	}
 }
 
-// A cancelled execution continues in memory with ErrCancelled, its context ends, and its clean-up runs in an execution of its own.
+// A cancelled execution continues in memory with ErrCancelled, its context ends, and its clean-up runs in an
+// execution of its own.
 func TestStickyCancel(t *testing.T) {
 	for _, sticky := range []int{-1, 10} {
 		f := newFake(t)
@@ -503,8 +504,8 @@ func TestStickyHoldOutlivesTheFunction(t *testing.T) {
 	}
 }
 
-// Nothing is kept in memory for a task that was lost before the reply to its commit came, nor by a worker that stops, nor if
-// the reply leaves the task here.
+// Nothing is kept in memory for a task that was lost before the reply to its commit came, nor by a worker
+// that stops, nor if the reply leaves the task here.
 func TestStickyKeepsNothing(t *testing.T) {
 	f := newFake(t)
 	w := NewWorker(f.client(client.Options{}), WorkerOptions{})

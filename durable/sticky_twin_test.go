@@ -22,8 +22,8 @@ import (
 var stickyOps = []string{"step", "flaky", "intent", "sleep", "signal", "timeout", "child", "children", "any", "select", "joinset",
 	"random", "now", "uuid", "version", "cleanup", "tell", "defer"}
 
-// stickyProgram interprets its input and returns what the operations gave it. A program that ends with "fail" fails, one that
-// ends with "hang" waits to be cancelled.
+// stickyProgram interprets its input and returns what the operations gave it. A program that ends with "fail"
+// fails, one that ends with "hang" waits to be cancelled.
 func stickyProgram() *Function[[]string, []string] {
 	return NewFunction("program", func(ctx Context, ops []string) (saw []string, err error) {
 		see := func(what any, e error) {
@@ -130,8 +130,9 @@ type stickyRun struct {
 	faults map[string]map[uint64]fault
 }
 
-// run runs programs to their ends, cancels those that hang, checks that a replay agrees with each journal, and returns the
-// journals as text, without what differs between any two runs. continued counts the waits without a replay.
+// run runs programs to their ends, cancels those that hang, checks that a replay agrees with each journal,
+// and returns the journals as text, without what differs between any two runs. continued counts the waits
+// without a replay.
 func (r stickyRun) run(t *testing.T) (journals map[string][]string, continued int) {
 	f := newFake(t)
 	defer f.grpc.Stop()
@@ -234,8 +235,8 @@ func plainEvent(e *perdurev1.Event) string {
 	return strings.Join(strings.Fields(e.String()), " ")
 }
 
-// Functions that wait in memory write the journals of functions that are replayed after each wait, for any program, while the
-// cache drops functions, workers take turns, streams break and leases end.
+// Functions that wait in memory write the journals of functions that are replayed after each wait, for any
+// program, while the cache drops functions, workers take turns, streams break and leases end.
 func TestStickyTwin(t *testing.T) {
 	total := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -32,7 +32,8 @@ const (
 // session is one stream. An activation never sees its end: another session repeats the unanswered calls.
 type session struct {
 	w *Worker
-	// node is at the other end; nil if that splits the worker's capacity over all nodes. link is its name in the ledger.
+	// node is at the other end; nil if that splits the worker's capacity over all nodes. link is its name in
+	// the ledger.
 	node   *node
 	link   credit.Link
 	stream perdurev1.Tasks_WorkClient
@@ -46,8 +47,8 @@ type session struct {
 	// beats are the heartbeats that are not answered yet, by call id.
 	beatsMu sync.Mutex
 	beats   map[uint64]heartbeat
-	// The worker's lock guards these: the credit to be granted and revoked, the node's list of the cluster, and the last
-	// heartbeat, as its call id (0 for none) and time.
+	// The worker's lock guards these: the credit to be granted and revoked, the node's list of the cluster,
+	// and the last heartbeat, as its call id (0 for none) and time.
 	toGrant, toRevoke int
 	view              *perdurev1.NodeList
 	lastBeat          uint64
@@ -77,8 +78,8 @@ type call struct {
 	mu    sync.Mutex // build draws the age of a request, for one sender at a time
 	sent  int        // the credit in the last message, guarded by mu
 	reply chan answer
-	// The worker's lock guards these: where it was sent last, the credit that it may grant although its task is lost, and
-	// whether an answer has come.
+	// The worker's lock guards these: where it was sent last, the credit that it may grant although its task
+	// is lost, and whether an answer has come.
 	via      *session
 	promise  int
 	answered bool
@@ -175,8 +176,9 @@ func (w *Worker) roundTrip(t *hold, build func() *perdurev1.WorkRequest) (resp a
 	return answer{}, false
 }
 
-// serve keeps sessions open until ctx ends, or the cluster refuses the worker for good: one with each node if it reaches
-// every node that leads partitions, otherwise one with any node, which splits the worker's capacity over the others.
+// serve keeps sessions open until ctx ends, or the cluster refuses the worker for good: one with each node if
+// it reaches every node that leads partitions, otherwise one with any node, which splits the worker's
+// capacity over the others.
 func (w *Worker) serve(ctx context.Context) error {
 	defer w.closeConns()
 	pause := rediscoverMin
@@ -286,8 +288,8 @@ func final(err error) bool {
 	return false
 }
 
-// converse runs one session from its Hello to its end, with a node or with any if that is nil. welcomed reports that its
-// Welcome came.
+// converse runs one session from its Hello to its end, with a node or with any if that is nil. welcomed
+// reports that its Welcome came.
 func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var own sync.WaitGroup // goroutines of this session
@@ -411,7 +413,8 @@ func (w *Worker) sessionEnded(s *session) {
 	}
 }
 
-// unsentLocked returns the unanswered calls that no live session has sent, which s sends now, in the order of their ids.
+// unsentLocked returns the unanswered calls that no live session has sent, which s sends now, in the order of
+// their ids.
 func (w *Worker) unsentLocked(s *session) []*call {
 	var again []*call
 	for _, c := range w.calls {
@@ -477,7 +480,8 @@ func (w *Worker) greet(s *session) int {
 	return capacity
 }
 
-// welcome makes s a live session and repeats the calls that no live session has sent. capacity is the credit of its Hello.
+// welcome makes s a live session and repeats the calls that no live session has sent. capacity is the credit
+// of its Hello.
 func (w *Worker) welcome(s *session, m *perdurev1.Welcome, capacity int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()

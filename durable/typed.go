@@ -11,9 +11,10 @@ import (
 
 // What a client does with functions and entities, with the values in their types and by their codecs.
 
-// SignalWithStart sends a signal to the execution with an id, and starts it by this function and input in the same change
-// unless one is open: an open execution gets the signal whatever its input. started reports whether this call has started it.
-// Errors are those of client.Client.SignalWithStart, and an *Error for a value that cannot be encoded.
+// SignalWithStart sends a signal to the execution with an id, and starts it by this function and input in the
+// same change unless one is open: an open execution gets the signal whatever its input. started reports
+// whether this call has started it. Errors are those of client.Client.SignalWithStart, and an *Error for a
+// value that cannot be encoded.
 func (f *Function[In, Out]) SignalWithStart(ctx context.Context, c *client.Client, id string, in In, signal string, payload any, opts ...StartOption) (h *Handle[Out], started bool, err error) {
 	o, err := f.startOptions(id, in, opts)
 	if err != nil {
@@ -39,9 +40,9 @@ func (e *Entity[S]) Signal(ctx context.Context, c *client.Client, key, operation
 	return c.SignalEntity(ctx, s.GetId(), operation, s.GetInput(), time.Duration(s.GetDelayMs())*time.Millisecond)
 }
 
-// Call runs an operation of the entity with a key, once, waits for its result until ctx ends, and decodes that into the
-// pointer result; nil drops it. An operation that failed is both a *client.ExecutionError and an *Error. Other errors are
-// those of client.Client.CallEntity.
+// Call runs an operation of the entity with a key, once, waits for its result until ctx ends, and decodes
+// that into the pointer result; nil drops it. An operation that failed is both a *client.ExecutionError and
+// an *Error. Other errors are those of client.Client.CallEntity.
 func (e *Entity[S]) Call(ctx context.Context, c *client.Client, key, operation string, input, result any) error {
 	codec := e.codecOr(JSON{})
 	s, err := entitySignal(codec, e.ID(key), operation, input, nil)

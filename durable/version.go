@@ -15,10 +15,11 @@ import (
 //		_, err = durable.Run(ctx, "check-fraud", checkFraud)
 //	}
 //
-// An execution that was here before the change gets 0, any other gets highest, which is recorded. lowest and highest
-// bound the versions that the code still has: with another one the worker releases the task with a MismatchError. Once no
-// execution before the change is left, raise lowest to 1 and delete the old branch; keep the call until none of the
-// executions that recorded it is left. Every call for one change in one execution gives the same version.
+// An execution that was here before the change gets 0, any other gets highest, which is recorded. lowest and
+// highest bound the versions that the code still has: with another one the worker releases the task with a
+// MismatchError. Once no execution before the change is left, raise lowest to 1 and delete the old branch;
+// keep the call until none of the executions that recorded it is left. Every call for one change in one
+// execution gives the same version.
 func Version(ctx Context, change string, lowest, highest int) (int, error) {
 	t, err := enter(ctx, "Version("+strconv.Quote(change)+")")
 	if err != nil {

@@ -133,8 +133,8 @@ func checkWaits(t *testing.T, f *fakeServer, eid string) {
 	}
 }
 
-// A worker that takes over after any entry of the journal sees the same order of completion, and runs no step again whose
-// result is recorded.
+// A worker that takes over after any entry of the journal sees the same order of completion, and runs no step
+// again whose result is recorded.
 func TestWaitingReplaysFromEveryPrefix(t *testing.T) {
 	whole := everythingServer(t)
 	var once counter

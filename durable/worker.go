@@ -30,21 +30,23 @@ type WorkerOptions struct {
 	Lease time.Duration
 	// StopGrace is the time that running steps have after Run's context ends; then their contexts end. Default 10 s.
 	StopGrace time.Duration
-	// StickyFunctions is how many functions stay in memory while they wait, so that they continue without a replay;
-	// default 1000, negative for none. StickyBytes bounds the size of their journals together; default 64 MiB. The function
-	// that has waited longest makes place: it is replayed when its wait is over, like one that waits at a worker that stops.
+	// StickyFunctions is how many functions stay in memory while they wait, so that they continue without a
+	// replay; default 1000, negative for none. StickyBytes bounds the size of their journals together;
+	// default 64 MiB. The function that has waited longest makes place: it is replayed when its wait is over,
+	// like one that waits at a worker that stops.
 	StickyFunctions int
 	StickyBytes     int
-	// Digest names the version of the code. Executions are pinned to the digest that was current at their start: the one
-	// that was the last to be new to the cluster. A worker with a Digest gets those that are pinned to it, to a digest of
-	// CompatibleWith, or to none. A worker without one gets all.
+	// Digest names the version of the code. Executions are pinned to the digest that was current at their
+	// start: the one that was the last to be new to the cluster. A worker with a Digest gets those that are
+	// pinned to it, to a digest of CompatibleWith, or to none. A worker without one gets all.
 	Digest string
 	// CompatibleWith are other digests whose executions this code can continue: it fits their journals.
 	CompatibleWith []string
 	// Codec is for functions without a codec of their own; default JSON. The callers of those functions must use
 	// the same codec, so prefer the option WithCodec of NewFunction.
 	Codec Codec
-	// HTTPClient makes the requests of HTTP; default http.DefaultClient. Its transport is where to limit what functions may call.
+	// HTTPClient makes the requests of HTTP; default http.DefaultClient. Its transport is where to limit what
+	// functions may call.
 	HTTPClient *http.Client
 	// Logger gets problems and reconnects; default the client's.
 	Logger *slog.Logger
@@ -563,8 +565,8 @@ func (w *Worker) holdClosed(t *hold) {
 	}
 }
 
-// activationClosed ends the bookkeeping of an activation; its goroutine calls it last. A hold that was given to it, and that it has
-// not taken, goes to a new one.
+// activationClosed ends the bookkeeping of an activation; its goroutine calls it last. A hold that was given
+// to it, and that it has not taken, goes to a new one.
 func (w *Worker) activationClosed(t *activation) {
 	if !t.idle {
 		w.holdClosed(t.hold)

@@ -153,8 +153,8 @@ type Config struct {
 	// round takes longer: 1 s to 168 h.
 	AuditInterval time.Duration
 
-	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a newer one. No
-	// earlier version can serve in the cluster from then on.
+	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a
+	// newer one. No earlier version can serve in the cluster from then on.
 	AutoUpgrade bool
 	// CheckInvariants checks every object that a command has touched against all invariants of the rules, and halts a
 	// partition on a violation, before the command's entry is stored. On in `node dev`.

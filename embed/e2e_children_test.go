@@ -15,8 +15,8 @@ import (
 	"perdure/durable"
 )
 
-// A cancel of an order reaches its payment, a child with an id of its own, and the payment's saga runs, though the order
-// never waits for it. The newsletter, which the order abandons, runs on.
+// A cancel of an order reaches its payment, a child with an id of its own, and the payment's saga runs,
+// though the order never waits for it. The newsletter, which the order abandons, runs on.
 func TestCancelReachesChildren(t *testing.T) {
 	w := newWorld(t)
 	var refunded atomic.Int32
@@ -114,8 +114,8 @@ func TestStartDelay(t *testing.T) {
 	}
 }
 
-// A detached start has no parent and outlives its sender. The same start again is the same execution; another one under its
-// id is a conflict.
+// A detached start has no parent and outlives its sender. The same start again is the same execution; another
+// one under its id is a conflict.
 func TestStartDetached(t *testing.T) {
 	w := newWorld(t)
 	starter := durable.NewFunction("starter", func(ctx durable.Context, inputs []int) (answers []string, err error) {
@@ -195,7 +195,8 @@ func TestClosePolicies(t *testing.T) {
 	}
 }
 
-// A cart begins with the first thing that is put into it: the signal starts it. Its cancel is waited for with its clean-up.
+// A cart begins with the first thing that is put into it: the signal starts it. Its cancel is waited for with
+// its clean-up.
 func TestSignalStartsAndCancelWaits(t *testing.T) {
 	w := newWorld(t)
 	var released atomic.Int32

@@ -11,8 +11,8 @@ import (
 	"perdure/durable"
 )
 
-// A cancelled execution is undone by a clean-up execution, though its worker is gone when it is cancelled and another one
-// comes only after the end. The reason of the cancel, the clean-up and its result are shown.
+// A cancelled execution is undone by a clean-up execution, though its worker is gone when it is cancelled and
+// another one comes only after the end. The reason of the cancel, the clean-up and its result are shown.
 func TestCleanupOnANode(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex

@@ -42,8 +42,9 @@ func (w *world) entityIs(id durable.EntityID, want string) {
 	})
 }
 
-// TestEntities: a client signals and calls an entity, an operation that fails changes nothing, an entity signals another
-// one and itself, a scheduled signal comes, a deleted entity leaves nothing, and the state passes the audit.
+// TestEntities: a client signals and calls an entity, an operation that fails changes nothing, an entity
+// signals another one and itself, a scheduled signal comes, a deleted entity leaves nothing, and the state
+// passes the audit.
 func TestEntities(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -156,9 +157,9 @@ var auditTotal = durable.NewFunction("audit", func(ctx durable.Context, of []dur
 	return total, unlock()
 })
 
-// TestBank: transfers between accounts in all partitions of three nodes, in critical sections, with audits between them.
-// Money is neither made nor lost, no account is overdrawn, and nothing waits in the end. A section that a terminated
-// execution held is over.
+// TestBank: transfers between accounts in all partitions of three nodes, in critical sections, with audits
+// between them. Money is neither made nor lost, no account is overdrawn, and nothing waits in the end. A
+// section that a terminated execution held is over.
 func TestBank(t *testing.T) {
 	t.Parallel()
 	cfgs := memberConfigs(t)

@@ -24,8 +24,8 @@ var guest = durable.NewFunction("guest", func(ctx durable.Context, name string) 
 	return name, err
 })
 
-// A join set hands out results in the order in which they come. A worker that replays the function later hands out the same
-// order.
+// A join set hands out results in the order in which they come. A worker that replays the function later
+// hands out the same order.
 func TestJoinSetOrder(t *testing.T) {
 	w := newWorld(t)
 	party := durable.NewFunction("party", func(ctx durable.Context, names []string) (order []string, err error) {

@@ -9,8 +9,8 @@ import (
 	"perdure/durable"
 )
 
-// A step that copies 10 files reports each one. When its worker vanishes after the fifth, the next worker goes on with the
-// sixth; describe shows how far the step is, and when it last reported.
+// A step that copies 10 files reports each one. When its worker vanishes after the fifth, the next worker
+// goes on with the sixth; describe shows how far the step is, and when it last reported.
 func TestStepGoesOnFromItsHeartbeat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -109,8 +109,8 @@ func TestContinueAsNew(t *testing.T) {
 	worker.noProblems()
 }
 
-// TestVersion: executions that were beyond a change keep the old code, those before it and new ones get the new code, and
-// code that has dropped the old version lists the executions that need it.
+// TestVersion: executions that were beyond a change keep the old code, those before it and new ones get the
+// new code, and code that has dropped the old version lists the executions that need it.
 func TestVersion(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t)

@@ -18,9 +18,9 @@ import (
 	"perdure/durable"
 )
 
-// pausedEffects has every kind of effect in one commit: signals, operations and locks of entities, children, the end of a
-// promise, and the result of a step that runs concurrently. Its worker "a" waits for the gate of the world before that
-// commit; the promise is cancelled by "a" and awaited by others.
+// pausedEffects has every kind of effect in one commit: signals, operations and locks of entities, children,
+// the end of a promise, and the result of a step that runs concurrently. Its worker "a" waits for the gate of
+// the world before that commit; the promise is cancelled by "a" and awaited by others.
 func pausedEffects(worker string) *durable.Function[pausedIn, string] {
 	return durable.NewFunction("effects", func(ctx durable.Context, in pausedIn) (out string, err error) {
 		var failed error
@@ -97,8 +97,9 @@ func atGate(worker, folder string) error {
 	return nil
 }
 
-// TestPausedFormerWorkerEffects is TestPausedFormerWorker with all effects of a function staged by the paused worker: none of
-// them comes, whether another worker takes the task over, a restart begins a new incarnation, or both.
+// TestPausedFormerWorkerEffects is TestPausedFormerWorker with all effects of a function staged by the paused
+// worker: none of them comes, whether another worker takes the task over, a restart begins a new incarnation,
+// or both.
 func TestPausedFormerWorkerEffects(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

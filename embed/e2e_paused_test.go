@@ -25,8 +25,8 @@ type pausedIn struct {
 	Continue bool // with a new incarnation after the first step
 }
 
-// pausedFunction writes a line into the world for each step: its name and its worker's. The first step of the worker "a"
-// ends when the world has a gate.
+// pausedFunction writes a line into the world for each step: its name and its worker's. The first step of the
+// worker "a" ends when the world has a gate.
 func pausedFunction(worker string) *durable.Function[pausedIn, string] {
 	return durable.NewFunction("paused", func(ctx durable.Context, in pausedIn) (string, error) {
 		step := func(name string) (string, error) {
@@ -91,9 +91,9 @@ func pausedWorker() (code int, is bool) {
 	return 1, true
 }
 
-// TestPausedFormerWorker stops a worker's process in a step while its execution begins a new incarnation: by a restart, or
-// because another worker got its task and continued as new. When the process continues, it effects nothing: no further step
-// begins, and the new incarnation has its own results alone.
+// TestPausedFormerWorker stops a worker's process in a step while its execution begins a new incarnation: by
+// a restart, or because another worker got its task and continued as new. When the process continues, it
+// effects nothing: no further step begins, and the new incarnation has its own results alone.
 func TestPausedFormerWorker(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

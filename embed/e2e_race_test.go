@@ -14,8 +14,8 @@ import (
 	"perdure/durable"
 )
 
-// race waits for a word of a person, by a signal or by a promise's token; for an automatic answer, by a step and by a child;
-// and for no longer than an hour. The first decides, and the others are given up.
+// race waits for a word of a person, by a signal or by a promise's token; for an automatic answer, by a step
+// and by a child; and for no longer than an hour. The first decides, and the others are given up.
 func race(ask func(ctx context.Context) (string, error), child *durable.Function[string, string]) *durable.Function[string, []string] {
 	return durable.NewFunction("race", func(ctx durable.Context, _ string) (out []string, err error) {
 		step, err := durable.GoStep(ctx, "ask", ask)

@@ -58,8 +58,8 @@ func (v vault) Decode(data []byte, into any) error {
 	return json.Unmarshal(plain, into)
 }
 
-// With an encrypting codec nothing of an execution is in clear: inputs, raw bytes, results, signals, messages and details
-// of failures, panics. Neither the journals nor the files of the node have a word of it.
+// With an encrypting codec nothing of an execution is in clear: inputs, raw bytes, results, signals, messages
+// and details of failures, panics. Neither the journals nor the files of the node have a word of it.
 func TestNothingInClear(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	const secret = "swordfish"

@@ -43,8 +43,9 @@ func streamsBecome(t *testing.T, nodes []*running, want ...int) {
 	})
 }
 
-// TestWorkerSessions: a worker that reaches every node has a session with each, also after one of them was gone. A worker
-// that reaches one node, as behind a load balancer, has one session, and serves all partitions over it.
+// TestWorkerSessions: a worker that reaches every node has a session with each, also after one of them was
+// gone. A worker that reaches one node, as behind a load balancer, has one session, and serves all partitions
+// over it.
 func TestWorkerSessions(t *testing.T) {
 	t.Parallel()
 	cfgs := memberConfigs(t)

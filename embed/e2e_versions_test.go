@@ -10,7 +10,8 @@ import (
 	"perdure/durable"
 )
 
-// ship is a version of one function: the versions have different steps, so no version can continue another's executions.
+// ship is a version of one function: the versions have different steps, so no version can continue another's
+// executions.
 func ship(version string) *durable.Function[int, string] {
 	return durable.NewFunction("ship", func(ctx durable.Context, _ int) (string, error) {
 		step := func(name string) (string, error) {
@@ -28,8 +29,8 @@ func ship(version string) *durable.Function[int, string] {
 	})
 }
 
-// TestVersionsSideBySide deploys new code beside the old one: executions that began on the old code end on it, new ones run
-// on the new code, and no journal meets the code of another version.
+// TestVersionsSideBySide deploys new code beside the old one: executions that began on the old code end on
+// it, new ones run on the new code, and no journal meets the code of another version.
 func TestVersionsSideBySide(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,8 +80,8 @@ func (w *world) isStuck(id, difference string) {
 	}
 }
 
-// TestStuckCode deploys code that claims to continue the executions of the old code, and cannot. They are stuck and listed,
-// are not tried again, and continue when workers of the old code attach again.
+// TestStuckCode deploys code that claims to continue the executions of the old code, and cannot. They are
+// stuck and listed, are not tried again, and continue when workers of the old code attach again.
 func TestStuckCode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -124,8 +125,8 @@ func TestStuckWithoutDigests(t *testing.T) {
 	}
 }
 
-// TestStuckIsRetriedByHand gives a stuck execution to the same code again, where it is stuck again, and pins it to another
-// digest, whose code fits: it keeps its journal.
+// TestStuckIsRetriedByHand gives a stuck execution to the same code again, where it is stuck again, and pins
+// it to another digest, whose code fits: it keeps its journal.
 func TestStuckIsRetriedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

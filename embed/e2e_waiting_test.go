@@ -13,8 +13,8 @@ import (
 	"perdure/durable"
 )
 
-// approve asks a person outside for a decision: it gives the token of a promise to a service, and waits for three days at
-// most. Any client with the token settles the promise.
+// approve asks a person outside for a decision: it gives the token of a promise to a service, and waits for
+// three days at most. Any client with the token settles the promise.
 func approve(ask func(token string)) *durable.Function[string, string] {
 	return durable.NewFunction("approve", func(ctx durable.Context, what string) (string, error) {
 		decision, err := durable.NewPromise[string](ctx, durable.PromiseTimeout(72*time.Hour))
@@ -142,11 +142,12 @@ func TestPromiseTimesOut(t *testing.T) {
 	}
 }
 
-// Select waits for the first of a step, a child, a timer, a signal, a promise and an operation of an entity, whichever that is,
-// and cancels the others.
+// Select waits for the first of a step, a child, a timer, a signal, a promise and an operation of an entity,
+// whichever that is, and cancels the others.
 func TestWaitingForTheFirst(t *testing.T) {
 	w := newWorld(t)
-	// Of the step, the child, the timer and the operation, the one that is to win answers at once, and the others do not.
+	// Of the step, the child, the timer and the operation, the one that is to win answers at once, and the
+	// others do not.
 	answerIf := func(ctx context.Context, wins bool, name string) (string, error) {
 		if wins {
 			return name, nil

@@ -26,10 +26,11 @@
 // # Operations
 //
 // A [Signal] gets no answer, a [Call] exactly one [Reply]. Both wait in the queue in the order of their
-// arrival. A signal may be scheduled: it enters a bounded lane when its time comes, and is outside the
-// order of its origin (section 3.3.4). The lane's batches alternate with those of the queue. So a signal of
-// the lane does not wait behind the backlog, and an entity that signals itself again and again starves no other. Entities signal but
-// never call one another: two entities that called each other would wait for ever (section 3.3.3).
+// arrival. A signal may be scheduled: it enters a bounded lane when its time comes, and is outside the order
+// of its origin (section 3.3.4). The lane's batches alternate with those of the queue. So a signal of the
+// lane does not wait behind the backlog, and an entity that signals itself again and again starves no other.
+// Entities signal but never call one another: two entities that called each other would wait for ever
+// (section 3.3.3).
 //
 // # A batch is one commit
 //

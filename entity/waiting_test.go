@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A long backlog refuses a waiting operation's repetition as a short one does, whatever came, ran, fell due or was withdrawn
-// before; and what ran may come again. The lists' former slices keep their entries.
+// A long backlog refuses a waiting operation's repetition as a short one does, whatever came, ran, fell due
+// or was withdrawn before; and what ran may come again. The lists' former slices keep their entries.
 func TestRequestsOfLongBacklog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := New("e", 1)

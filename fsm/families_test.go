@@ -179,8 +179,8 @@ func (s *pairedStore) everyFamily() (parent string) {
 		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: promise, Kind: kind, FunctionName: function, Input: []byte("hello")}}}
 	}
-	// It calls a child (a callback, a task in a queue), signals an execution of the other partition, locks an entity, and
-	// waits. A client signals the entity.
+	// It calls a child (a callback, a task in a queue), signals an execution of the other partition, locks an
+	// entity, and waits. A client signals the entity.
 	s.accepted(1001, nil, &commandv1.Command{Namespace: ns, Id: parent, Request: request("commit"), Kind: &commandv1.Command_Commit{
 		Commit: &perdurev1.Commit{Task: res.Effects.Assigned[0].Token, KnownSeq: 1,
 			Events: []*perdurev1.Event{

@@ -272,7 +272,8 @@ func TestMarksBesideApply(t *testing.T) {
 	s.wantMarks(t, "at last", store, 0, len(s.logs))
 }
 
-// OnApplied runs once for every entry, in order, when reads see the entry; OnRestored runs after a replacement of the state.
+// OnApplied runs once for every entry, in order, when reads see the entry; OnRestored runs after a
+// replacement of the state.
 func TestHooks(t *testing.T) {
 	s := newScript(t, 45, 120)
 	var store *Store

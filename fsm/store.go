@@ -90,8 +90,8 @@ type Options struct {
 	// failed batch. It runs on the applying goroutine and must not block. It must not change the result,
 	// which is shared. Nil for none.
 	OnApplied func(*machine.Result)
-	// OnWritten is called after each batch of entries with how many keys it wrote, and their and their values' bytes. It
-	// runs on the applying goroutine and must not block. Nil for none.
+	// OnWritten is called after each batch of entries with how many keys it wrote, and their and their
+	// values' bytes. It runs on the applying goroutine and must not block. Nil for none.
 	OnWritten func(keys, bytes int)
 	// OnRestored is called when the content of a snapshot has replaced the state; OnApplied is not called for
 	// that content. It runs on the applying goroutine and must not block. Nil for none.

@@ -14,7 +14,7 @@ const (
 	MaxHeartbeatBytes = 4 << 10
 	// MaxTags bounds the tags of one object.
 	MaxTags = 64
-	// JournalWarnEvents is the length from which a journal is a long one, about which operators are warned: by a metric, a
-	// log line and describe. It is not a cap: no run is ended for its size.
+	// JournalWarnEvents is the length from which a journal is a long one, about which operators are warned:
+	// by a metric, a log line and describe. It is not a cap: no run is ended for its size.
 	JournalWarnEvents = 50_000
 )

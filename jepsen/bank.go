@@ -20,9 +20,9 @@ import (
 
 // BankOptions say what the bank is to do. The zero value is 1,000 accounts and 20,000 transfers under BankFaults.
 type BankOptions struct {
-	// Accounts are entities; Transfers move money between two of them, in a critical section of both, at least so many.
-	// More are made while the last fault lasts. Functions is how many run at a time; Audited is how many accounts an audit
-	// locks, Auditors how many audits run at a time.
+	// Accounts are entities; Transfers move money between two of them, in a critical section of both, at
+	// least so many. More are made while the last fault lasts. Functions is how many run at a time; Audited
+	// is how many accounts an audit locks, Auditors how many audits run at a time.
 	Accounts, Transfers, Functions, Audited, Auditors int
 	// Workers, Lease, Timeout, Faults, Warm, Hold and Cool are as with Executions. Faults follow each other until all
 	// transfers are made; Rounds is how many there are at least.

@@ -116,8 +116,8 @@ func overlay(ctx context.Context, dir string, patches []Patch) (string, error) {
 // Disturbance. The server reloads the file.
 const faultsEnv = "PERDURE_JEPSEN_FAULTS"
 
-// FaultPatches build a server whose wall clock and whose disk the harness can disturb while it runs: they change Go's own
-// time.Now, and what every write to disk waits for. The server's sources stay as they are.
+// FaultPatches build a server whose wall clock and whose disk the harness can disturb while it runs: they
+// change Go's own time.Now, and what every write to disk waits for. The server's sources stay as they are.
 func FaultPatches() []Patch {
 	return []Patch{
 		{Package: "time", File: "time.go", From: "import (\n\t\"errors\"\n", To: "import (\n\t\"errors\"\n\t\"sync/atomic\"\n"},

@@ -32,8 +32,8 @@ type Options struct {
 	// Netns puts each node into a network namespace of its own, so that its cable can be pulled. It takes
 	// root; see CheckNetns.
 	Netns bool
-	// Patched says that Binary was built with FaultPatches, so that clocks and disks can be disturbed. The default is built
-	// so then.
+	// Patched says that Binary was built with FaultPatches, so that clocks and disks can be disturbed. The
+	// default is built so then.
 	Patched bool
 	// DiskBytes puts the data of each node on a disk of its own of this size, in memory, which can be filled. It takes
 	// root. 0 leaves the data in Dir.

@@ -42,8 +42,8 @@ const (
 	endsReason                        = "enough"
 )
 
-// endsInput is the input of the function whose cancels are tried: what hangs, and ignores its context. It is "step", "undo",
-// or nothing.
+// endsInput is the input of the function whose cancels are tried: what hangs, and ignores its context. It is
+// "step", "undo", or nothing.
 type endsInput struct{ Hangs string }
 
 // endsFunctions are the functions of the trials.
@@ -88,7 +88,8 @@ type endsRun struct {
 
 // cancelTrial is a cancel under a fault.
 type cancelTrial struct {
-	// hangs is the function's input. gone: no worker runs from before the cancel on; back: one comes back after the grace.
+	// hangs is the function's input. gone: no worker runs from before the cancel on; back: one comes back
+	// after the grace.
 	hangs      string
 	gone, back bool
 	// leader is what happens to the partition's leader after the cancel's request: "", "kill" or "pause".
@@ -99,10 +100,10 @@ func (t cancelTrial) String() string {
 	return fmt.Sprintf("hangs %q, workers gone %v, back %v, leader %q", t.hangs, t.gone, t.back, t.leader)
 }
 
-// Ends cancels executions whose workers are gone or hang, while the leader is killed or paused: the grace ends each in time,
-// with its reason, the bound of the clean-up ends that, and a client that waits is answered. Then it restarts executions
-// while the leader that has their child is paused: no result of the former child reaches the new incarnation. The program
-// must call BeWorker.
+// Ends cancels executions whose workers are gone or hang, while the leader is killed or paused: the grace
+// ends each in time, with its reason, the bound of the clean-up ends that, and a client that waits is
+// answered. Then it restarts executions while the leader that has their child is paused: no result of the
+// former child reaches the new incarnation. The program must call BeWorker.
 func Ends(ctx context.Context, c *Cluster, o EndsOptions) (*EndsReport, error) {
 	o.Rounds = fallback(o.Rounds, 1)
 	if o.Out == nil {
@@ -252,8 +253,8 @@ func (r *endsRun) judgeCancel(ctx context.Context, id string, trial cancelTrial,
 	}
 }
 
-// restart restarts a parent with new children, while the leader of the child's partition is hurt. ended: the former child
-// has its answer, so that its result is under way.
+// restart restarts a parent with new children, while the leader of the child's partition is hurt. ended: the
+// former child has its answer, so that its result is under way.
 func (r *endsRun) restart(ctx context.Context, id, leader string, ended bool) error {
 	child := ""
 	for i := 0; child == ""; i++ {

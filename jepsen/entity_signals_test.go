@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// An entity that gets all signals, those of an origin in order and the scheduled ones in any, finds nothing wrong; and it
-// notices a gap, a repetition, a changed order and a loss.
+// An entity that gets all signals, those of an origin in order and the scheduled ones in any, finds nothing
+// wrong; and it notices a gap, a repetition, a changed order and a loss.
 func TestTally(t *testing.T) {
 	const n, every = 100, 10
 	words := func() (ordered, scheduled []tallyWord) {

@@ -45,8 +45,8 @@ type StepRecord struct {
 	Runs int
 	// Receipt is what the first acknowledged run returned; empty until Run has returned.
 	Receipt string
-	// RunAfterAck is how often it acted after that, and Late says who did, and when. Changed are other receipts that Run
-	// returned later.
+	// RunAfterAck is how often it acted after that, and Late says who did, and when. Changed are other
+	// receipts that Run returned later.
 	RunAfterAck   int
 	Late, Changed []string
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRatesAfterFault reads the figures of a planted load: a write each 10 ms, none for 300 ms from the fault on, and one
-// that took two seconds.
+// TestRatesAfterFault reads the figures of a planted load: a write each 10 ms, none for 300 ms from the fault
+// on, and one that took two seconds.
 func TestRatesAfterFault(t *testing.T) {
 	const at, end = 2 * time.Second, 4 * time.Second
 	var writes []Write

@@ -150,7 +150,8 @@ func (r *recovery) note(format string, args ...any) {
 	fmt.Fprintln(r.o.Out, text)
 }
 
-// readWrites reads all writes so far. Given a node, it reads them in that node's replicas and checks the answers at once.
+// readWrites reads all writes so far. Given a node, it reads them in that node's replicas and checks the
+// answers at once.
 func (r *recovery) readWrites(what string, in *Node) error {
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
 	defer cancel()

@@ -20,18 +20,19 @@ import (
 
 // SagaOptions say which sagas to run. The zero value is 200 sagas under SagaFaults.
 type SagaOptions struct {
-	// N sagas at least; default 200. More are run while faults still last. A third of them completes, a third fails at a
-	// drawn step, and a third is cancelled at a drawn moment. Clients each run one at a time; default 24.
+	// N sagas at least; default 200. More are run while faults still last. A third of them completes, a third
+	// fails at a drawn step, and a third is cancelled at a drawn moment. Clients each run one at a time;
+	// default 24.
 	N, Clients int
-	// Workers, Lease, Timeout, Faults, Warm, Hold and Cool are as with Executions. Rounds is how many faults there are at
-	// least; they follow each other until all sagas were begun. Negative: none.
+	// Workers, Lease, Timeout, Faults, Warm, Hold and Cool are as with Executions. Rounds is how many faults
+	// there are at least; they follow each other until all sagas were begun. Negative: none.
 	Workers          int
 	Lease, Timeout   time.Duration
 	Faults           []Fault
 	Rounds           int
 	Warm, Hold, Cool time.Duration
-	// Points has the worker of each saga kill itself at one point: before or after each effect and each undo, in line and in
-	// the clean-up, and between two steps. N is at least as many as there are points.
+	// Points has the worker of each saga kill itself at one point: before or after each effect and each undo,
+	// in line and in the clean-up, and between two steps. N is at least as many as there are points.
 	Points bool
 	marks  string
 	// Bug is one of SagaBugs, planted in the function; empty for none.
@@ -62,8 +63,8 @@ func (o *SagaOptions) fill() {
 // SagaFaults kill and hold up workers and leaders, and break links in one direction.
 const SagaFaults = "kill-worker,kill-leader,pause-worker,one-way,kill-worker,stop-worker"
 
-// SagaBugs are bugs that SagaOptions.Bug plants: an undo without an effect, undos in the order of their steps, and an undo
-// that is registered twice.
+// SagaBugs are bugs that SagaOptions.Bug plants: an undo without an effect, undos in the order of their
+// steps, and an undo that is registered twice.
 var SagaBugs = []string{bugSkip, bugForward, bugTwice}
 
 const bugSkip, bugForward, bugTwice = "skip", "forward", "twice"
@@ -71,8 +72,9 @@ const bugSkip, bugForward, bugTwice = "skip", "forward", "twice"
 // SagaReport is the outcome of a run of sagas.
 type SagaReport struct {
 	Completed, Failed, Cancelled int
-	// Cleanups of the cancelled sagas; of them, Interrupted began when the saga was being undone in line. Unknown counts
-	// the undos of steps without a recorded result, Refused the effects that came after their undo.
+	// Cleanups of the cancelled sagas; of them, Interrupted began when the saga was being undone in line.
+	// Unknown counts the undos of steps without a recorded result, Refused the effects that came after their
+	// undo.
 	Cleanups, Interrupted, Unknown, Refused int
 	// Slowest is the longest that a clean-up took.
 	Slowest, Took time.Duration
@@ -123,19 +125,21 @@ type sagaInput struct {
 	// Fail is how it fails, at step At.
 	Fail sagaFailure `json:"fail,omitempty"`
 	At   int         `json:"at,omitempty"`
-	// Step is how long a step or an undo takes, Sleep how long the function sleeps after each step, both in milliseconds.
+	// Step is how long a step or an undo takes, Sleep how long the function sleeps after each step, both in
+	// milliseconds.
 	Step, Sleep int64
 	// Flaky has the first attempt of each undo fail after its effect.
 	Flaky bool `json:"flaky,omitempty"`
-	// Die is where a worker kills itself, once; Marks is the folder that says so. Waits has it wait after its last step.
+	// Die is where a worker kills itself, once; Marks is the folder that says so. Waits has it wait after its
+	// last step.
 	Die   sagaPoint `json:"die,omitempty"`
 	Marks string    `json:"marks,omitempty"`
 	Waits bool      `json:"waits,omitempty"`
 	Bug   string    `json:"bug,omitempty"`
 }
 
-// drawSaga draws the n-th saga. cancelAfter is negative unless its client cancels it; some of those fail too, so that the
-// cancel interrupts their undos.
+// drawSaga draws the n-th saga. cancelAfter is negative unless its client cancels it; some of those fail too,
+// so that the cancel interrupts their undos.
 func drawSaga(o SagaOptions, n int64) (in sagaInput, cancelAfter time.Duration) {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(1000+n)))
 	in = sagaInput{ID: fmt.Sprintf("%s-%d", o.Prefix, n), Step: rng.Int64N(60), Sleep: rng.Int64N(60), Flaky: rng.IntN(3) == 0, Bug: o.Bug}
@@ -273,8 +277,9 @@ type sagaRun struct {
 	ended []*sagaRecord
 }
 
-// Sagas runs sagas while the cluster is broken and repaired. Some complete, some fail, and some are cancelled; afterwards
-// their journals and the ledger outside are checked. An error means that the run could not be made.
+// Sagas runs sagas while the cluster is broken and repaired. Some complete, some fail, and some are
+// cancelled; afterwards their journals and the ledger outside are checked. An error means that the run could
+// not be made.
 func Sagas(ctx context.Context, c *Cluster, o SagaOptions) (*SagaReport, error) {
 	o.fill()
 	r := &sagaRun{o: o, fn: sagaFunction(nil)} // to be started only: workers have their own

@@ -26,8 +26,8 @@ type sagaRecord struct {
 	Cleanup       string
 	CleanupStatus client.Status
 	CleanupTook   time.Duration
-	// Steps are those whose beginning the journal has. Undone and Cleaned are the undos that the two journals have as done, in
-	// order. Wrong is what is wrong with a journal in itself.
+	// Steps are those whose beginning the journal has. Undone and Cleaned are the undos that the two journals
+	// have as done, in order. Wrong is what is wrong with a journal in itself.
 	Steps           []sagaStep
 	Undone, Cleaned []string
 	Wrong           []string
@@ -177,8 +177,8 @@ func (rec *sagaRecord) checkCleanup(say func(string, ...any)) {
 	}
 }
 
-// checkLedger checks the effects outside. The ledger refuses an effect that comes after its undo, so what counts is each
-// key's first undo.
+// checkLedger checks the effects outside. The ledger refuses an effect that comes after its undo, so what
+// counts is each key's first undo.
 func (rec *sagaRecord) checkLedger(steps map[string]sagaStep, want []string, say func(string, ...any)) {
 	charged, undone := map[string]bool{}, map[string]bool{}
 	var order []string

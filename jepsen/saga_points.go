@@ -12,8 +12,8 @@ import (
 	"perdure/client"
 )
 
-// sagaPoint is where a saga's worker kills itself: before or after the effect of a step or an undo, or after the step, in
-// the function.
+// sagaPoint is where a saga's worker kills itself: before or after the effect of a step or an undo, or after
+// the step, in the function.
 type sagaPoint string
 
 func pointOf(kind NoteKind, name, when string) sagaPoint {

@@ -335,8 +335,8 @@ func (r *scaleRun) children(ctx context.Context, memory *memorySeries) error {
 	return nil
 }
 
-// result waits for the end of the one execution of a case and reads its whole journal. It ends the measurement of memory
-// in between. A run beyond the bound is a violation, and an error.
+// result waits for the end of the one execution of a case and reads its whole journal. It ends the
+// measurement of memory in between. A run beyond the bound is a violation, and an error.
 func (r *scaleRun) result(ctx context.Context, h *durable.Handle[string], memory *memorySeries) (string, []*perdurev1.JournalEntry, error) {
 	waiting, cancel := context.WithTimeout(ctx, r.o.Bound)
 	defer cancel()

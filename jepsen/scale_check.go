@@ -33,9 +33,9 @@ func (f *findings) list() []string {
 // scaleWord is the payload of a sender's n-th signal.
 func scaleWord(sender, n int) string { return fmt.Sprintf("%d/%d", sender, n) }
 
-// CheckScaleSignals reports signals that were lost, doubled or reordered. sent is how many signals each sender sent, one
-// after the other, all acknowledged. delivered and received are the payloads in the order of the receiver's journal,
-// result is what the receiver returned.
+// CheckScaleSignals reports signals that were lost, doubled or reordered. sent is how many signals each
+// sender sent, one after the other, all acknowledged. delivered and received are the payloads in the order of
+// the receiver's journal, result is what the receiver returned.
 func CheckScaleSignals(sent []int, delivered, received []string, result string) []string {
 	var f findings
 	order := func(what string, words []string) {

@@ -15,15 +15,16 @@ const (
 	scaleEternalName = "jepsen-scale-eternal"
 	// eternalTurns is how many turns of the loop an incarnation makes.
 	eternalTurns = 100
-	// Bounds: the last tenth has at least half the rate of the second one, and the data take at most 1.3 times what they took
-	// after half of the turns, and this much more, which logs that are not cut yet may take.
+	// Bounds: the last tenth has at least half the rate of the second one, and the data take at most 1.3
+	// times what they took after half of the turns, and this much more, which logs that are not cut yet may
+	// take.
 	eternalSlack = 128 << 20
 )
 
 // eternalLoop is the input of an incarnation of the loop.
 type eternalLoop struct {
-	// Done turns of N were made before. Marks are the Unix times in milliseconds at which each tenth was made, with that of
-	// the beginning first.
+	// Done turns of N were made before. Marks are the Unix times in milliseconds at which each tenth was
+	// made, with that of the beginning first.
 	Done, N int
 	Marks   []int64
 }

@@ -31,8 +31,9 @@ func serveHeap(book string) error {
 	return os.WriteFile(heapFile(book), []byte(l.Addr().String()), 0o644)
 }
 
-// heapOf is how many bytes of the heap of the process that serves profiles at addr are in use after a garbage collection,
-// without the memtables and block caches of its stores. Those grow up to their settings and are then flushed or evicted.
+// heapOf is how many bytes of the heap of the process that serves profiles at addr are in use after a garbage
+// collection, without the memtables and block caches of its stores. Those grow up to their settings and are
+// then flushed or evicted.
 func heapOf(ctx context.Context, addr string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -48,8 +49,8 @@ func heapOf(ctx context.Context, addr string) (int64, error) {
 	return heapIn(resp.Body)
 }
 
-// heapIn reads a heap profile in text. Each record has the number and the bytes of sampled objects, and their stack; the
-// first line ends with twice the number of bytes between two samples.
+// heapIn reads a heap profile in text. Each record has the number and the bytes of sampled objects, and their
+// stack; the first line ends with twice the number of bytes between two samples.
 func heapIn(profile io.Reader) (int64, error) {
 	var number, bytes, stores, between float64
 	lines := bufio.NewScanner(profile)
@@ -84,9 +85,9 @@ type ScaleHeap struct {
 	Tenths []int64
 }
 
-// Bounds of growth: from the second to the last tenth of a journal, the heap of a worker or a node may grow by this many
-// bytes, and by so many more for each event. A worker has a pointer for each operation, a node the state that the
-// journal's rules need of it; a step has three events.
+// Bounds of growth: from the second to the last tenth of a journal, the heap of a worker or a node may grow
+// by this many bytes, and by so many more for each event. A worker has a pointer for each operation, a node
+// the state that the journal's rules need of it; a step has three events.
 const (
 	workerHeapGrowth  = 500_000
 	nodeHeapGrowth    = 4_000_000

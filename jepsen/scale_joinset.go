@@ -11,9 +11,9 @@ import (
 	"perdure/durable"
 )
 
-// joinFunctions are a function that joins children by a join set, and such a child. The joiner returns the digest of the
-// children's numbers in the order in which it took them. It waits for a signal before it returns, so that a worker can
-// be replaced first: then the order is that of a replay.
+// joinFunctions are a function that joins children by a join set, and such a child. The joiner returns the
+// digest of the children's numbers in the order in which it took them. It waits for a signal before it
+// returns, so that a worker can be replaced first: then the order is that of a replay.
 func joinFunctions() (joiner, member *durable.Function[scaleInput, string]) {
 	member = durable.NewFunction(scaleMemberName, func(ctx durable.Context, in scaleInput) (string, error) {
 		result := scaleChildResult(in.ID, in.N)
@@ -121,8 +121,8 @@ func (r *scaleRun) joinSet(ctx context.Context, memory *memorySeries) error {
 
 // JoinCourse is what the journal of a function that joins children says.
 type JoinCourse struct {
-	// Scheduled are the children in the order of their start, Completed in that of their ends, Taken in that in which the
-	// function took their results.
+	// Scheduled are the children in the order of their start, Completed in that of their ends, Taken in that
+	// in which the function took their results.
 	Scheduled, Completed, Taken []string
 	// Results are the completed children's, Consumed the ones that were taken.
 	Results, Consumed map[string]string
@@ -219,8 +219,8 @@ func (r *scaleRun) checkLatency(at []int64) {
 	}
 }
 
-// stepLatencies is how long a step took on average in each tenth, in milliseconds, and the last tenth as a multiple of the
-// quicker of the first two. tenths is nil for fewer than 1,000 steps.
+// stepLatencies is how long a step took on average in each tenth, in milliseconds, and the last tenth as a
+// multiple of the quicker of the first two. tenths is nil for fewer than 1,000 steps.
 func stepLatencies(at []int64) (tenths []float64, ratio float64) {
 	n := len(at)
 	if n < 1000 {

@@ -103,8 +103,8 @@ func (r *scaleRun) noteGaps(at []int64) {
 	r.note("%d kills of the worker and the leader in turn; the longest times between two steps: %v", r.o.Kills, longest)
 }
 
-// checkWarning checks that there was one warning about a long journal: in the metrics, which a restart of the node clears,
-// and in the log.
+// checkWarning checks that there was one warning about a long journal: in the metrics, which a restart of the
+// node clears, and in the log.
 func (r *scaleRun) checkWarning(ctx context.Context, executionID string, events int) error {
 	want := 0
 	if events >= id.JournalWarnEvents {

@@ -34,8 +34,8 @@ type stepsInput struct {
 	Sleep int64  `json:"sleep,omitempty"`
 }
 
-// sentSignal and goSignal are the names of the signals that the waiting function sends and waits for; signalsEach is how
-// many it sends.
+// sentSignal and goSignal are the names of the signals that the waiting function sends and waits for;
+// signalsEach is how many it sends.
 const (
 	sentSignal, goSignal = "done", "go"
 	signalsEach          = 2

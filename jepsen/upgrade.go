@@ -20,8 +20,8 @@ import (
 type UpgradeOptions struct {
 	// Newer is the newer server's binary.
 	Newer string
-	// Executions and Graphs are how many of each are under way at a time; defaults 16 and 6. MaxNodes bounds the nodes of a
-	// graph; default 30.
+	// Executions and Graphs are how many of each are under way at a time; defaults 16 and 6. MaxNodes bounds
+	// the nodes of a graph; default 30.
 	Executions, Graphs, MaxNodes int
 	// Each is how many executions have to end between two restarts; default 50. Timeout is a client's
 	// timeout for one of them; default 60 s.
@@ -59,11 +59,11 @@ type UpgradeReport struct {
 	Violations        []string
 }
 
-// Upgrade takes a cluster from the older server to the newer one, node by node, and back, and once more to the newer one,
-// under a load of executions and graphs. Then it raises the feature level and starts the older server once more. No
-// client may see an error, no replica may halt, and the older server has to be refused, unless it is from before clusters
-// had a feature level. An error means that the run could
-// not be made. The program has to call BeWorker.
+// Upgrade takes a cluster from the older server to the newer one, node by node, and back, and once more to
+// the newer one, under a load of executions and graphs. Then it raises the feature level and starts the older
+// server once more. No client may see an error, no replica may halt, and the older server has to be refused,
+// unless it is from before clusters had a feature level. An error means that the run could not be made. The
+// program has to call BeWorker.
 func Upgrade(ctx context.Context, c *Cluster, o UpgradeOptions) (*UpgradeReport, error) {
 	o.fill()
 	u := &upgrade{o: o, c: c, older: c.opts.Binary, report: &UpgradeReport{}}
@@ -304,8 +304,8 @@ func (u *upgrade) progress(ctx context.Context) error {
 	})
 }
 
-// all waits until all nodes are known to know a level, and finds a cluster that is not at its own, or a replica that has
-// halted.
+// all waits until all nodes are known to know a level, and finds a cluster that is not at its own, or a
+// replica that has halted.
 func (u *upgrade) all(ctx context.Context, what string, knows, at uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 // VersionOptions say what two versions of a function are to do. The zero value is 1,000 executions of each under
 // VersionFaults.
 type VersionOptions struct {
-	// N executions begin while only workers of the first version are there, and at least as many when those of the second
-	// have come. Clients is how many are started or signalled at a time.
+	// N executions begin while only workers of the first version are there, and at least as many when those
+	// of the second have come. Clients is how many are started or signalled at a time.
 	N, Clients int
 	// Workers is the number of workers of each version. Lease, Timeout, Faults, Rounds, Warm, Hold and Cool are as with
 	// Executions.
@@ -118,9 +118,9 @@ func (r *versionRun) violation(format string, args ...any) {
 	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
 }
 
-// Versions starts executions on one version of a function, then workers of another version beside the first, and starts
-// executions on that, while workers and nodes are killed. Each execution must run on its version alone, from its first step
-// to its last. An error means that the run could not be made.
+// Versions starts executions on one version of a function, then workers of another version beside the first,
+// and starts executions on that, while workers and nodes are killed. Each execution must run on its version
+// alone, from its first step to its last. An error means that the run could not be made.
 func Versions(ctx context.Context, c *Cluster, o VersionOptions) (*VersionReport, error) {
 	o.fill()
 	r := &versionRun{o: o}

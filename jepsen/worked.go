@@ -52,8 +52,8 @@ var workedRests = map[string][]rest{
 type WorkedOptions struct {
 	// Journals are some of WorkedJournals; default: all.
 	Journals []string
-	// Kills are some of "none", "worker" and "leader"; default: none alone. A kill hits each entry after which the journal
-	// rests, in a run of its own.
+	// Kills are some of "none", "worker" and "leader"; default: none alone. A kill hits each entry after
+	// which the journal rests, in a run of its own.
 	Kills []string
 	// Every makes only every so manieth of those runs; default 1.
 	Every int
@@ -221,7 +221,8 @@ func (r *workedRun) make(ctx context.Context, name, kill string, i int) error {
 	return r.c.WaitReady(ctx)
 }
 
-// reaches waits until the journal has the entry at which it rests. More entries are a violation, which the comparison names.
+// reaches waits until the journal has the entry at which it rests. More entries are a violation, which the
+// comparison names.
 func (r *workedRun) reaches(ctx context.Context, id string, at rest) error {
 	ctx, cancel := context.WithTimeout(ctx, workedTimeout)
 	defer cancel()
@@ -318,7 +319,8 @@ func withStates(lines []string) []string {
 	return out
 }
 
-// workedLine is an entry as the worked journals have it: ids begin with root, and what differs from run to run is left out.
+// workedLine is an entry as the worked journals have it: ids begin with root, and what differs from run to
+// run is left out.
 func workedLine(id string, e *perdurev1.JournalEntry) string {
 	p := func(promise string) string { return strings.Replace(promise, id+":", "root.", 1) }
 	o := func(o *perdurev1.Outcome) string {

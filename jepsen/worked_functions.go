@@ -16,8 +16,8 @@ import (
 	"perdure/durable"
 )
 
-// workedEnv, in the environment, makes a program that calls BeWorker a worker for the worked journals: it has the worker's
-// role, the folder of the gates and the addresses of the nodes, with spaces between.
+// workedEnv, in the environment, makes a program that calls BeWorker a worker for the worked journals: it has
+// the worker's role, the folder of the gates and the addresses of the nodes, with spaces between.
 const workedEnv = "PERDURE_JEPSEN_WORKED"
 
 // The roles of such workers: mailers run send_email alone, the others all else.
@@ -26,8 +26,8 @@ const (
 	workedMail = "mail"
 )
 
-// gates are a folder in which the driver of the worked journals opens gates. A function that stands before a gate goes on
-// when its file is there; so it stops at the same place again when it is replayed.
+// gates are a folder in which the driver of the worked journals opens gates. A function that stands before a
+// gate goes on when its file is there; so it stops at the same place again when it is replayed.
 type gates string
 
 func (g gates) file(execution, gate string) string {

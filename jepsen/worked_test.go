@@ -9,8 +9,8 @@ import (
 	"perdure/internal/testkit"
 )
 
-// TestWorkedJournals has a cluster write the worked journals of the specification, undisturbed and with workers and leaders
-// killed.
+// TestWorkedJournals has a cluster write the worked journals of the specification, undisturbed and with
+// workers and leaders killed.
 func TestWorkedJournals(t *testing.T) {
 	c := sharedCluster(t)
 	r, err := Worked(t.Context(), c, WorkedOptions{Seed: *flagSeed, Out: progress{t}})

@@ -113,7 +113,8 @@ func resolution(ev Event) (id.PromiseID, bool) {
 	return "", false
 }
 
-// results are what a journal has resolved so far. ready counts the join sets' members with results that were not consumed.
+// results are what a journal has resolved so far. ready counts the join sets' members with results that were
+// not consumed.
 type results struct {
 	resolved map[id.PromiseID]bool
 	owner    map[id.PromiseID]JoinSetID

@@ -13,9 +13,9 @@
 //
 // # Beyond the spec
 //
-// A wait of kind JoinSet names a join set and one of its members, and ends with any member whose result was not consumed.
-// The spec's Any names them all, so a function that joins n children would write n squared ids. R12 and R13 hold for it as
-// they do for the same wait of kind Any.
+// A wait of kind JoinSet names a join set and one of its members, and ends with any member whose result was
+// not consumed. The spec's Any names them all, so a function that joins n children would write n squared ids.
+// R12 and R13 hold for it as they do for the same wait of kind Any.
 //
 // # One file per event
 //

@@ -75,8 +75,8 @@ func TestExecutionAwaitingCountsItsOwnMembers(t *testing.T) {
 	b.accept(TimerFired{Promise: kid(2)}, ExecutionResumed{})
 }
 
-// A wait for a join set names one member and ends with any, whose result was not consumed. Its cost and its bytes do not
-// depend on how many there are.
+// A wait for a join set names one member and ends with any, whose result was not consumed. Its cost and its
+// bytes do not depend on how many there are.
 func TestExecutionAwaitingJoinSet(t *testing.T) {
 	wait := func(s, p uint32) Event {
 		return ExecutionAwaiting{On: []id.PromiseID{kid(p)}, Wait: AwaitJoinSet, Set: set(s)}

@@ -85,8 +85,8 @@ const (
 	InvokeStep InvokeKind = 3
 	// InvokeSend is a one-way operation: complete once its message is on the way.
 	InvokeSend InvokeKind = 4
-	// InvokeSignal is a graph's wait for a signal, completed with the signal's payload; or a function's wait for there being
-	// one, completed without it: the program consumes the signal by a SignalReceived.
+	// InvokeSignal is a graph's wait for a signal, completed with the signal's payload; or a function's wait
+	// for there being one, completed without it: the program consumes the signal by a SignalReceived.
 	InvokeSignal InvokeKind = 5
 )
 
@@ -117,8 +117,8 @@ const (
 	AwaitAll AwaitKind = 3
 	// AwaitSignal waits for the next signal of a name; the wait takes a child number of its own.
 	AwaitSignal AwaitKind = 4
-	// AwaitJoinSet waits for the first member of a join set among those whose results were not consumed. It names one of
-	// them, so that its entry is small however many they are.
+	// AwaitJoinSet waits for the first member of a join set among those whose results were not consumed. It
+	// names one of them, so that its entry is small however many they are.
 	AwaitJoinSet AwaitKind = 5
 )
 

@@ -4,9 +4,10 @@ import (
 	"perdure/id"
 )
 
-// Replay is a whole journal, checked by every rule, in the form that audits and simulated programs read: the record at each
-// identifier. It shares payloads with its entries. It is not safe for concurrent use while entries are added. Workers of
-// package durable keep a history of their own kind, which takes commits and pages as they come and checks no rule.
+// Replay is a whole journal, checked by every rule, in the form that audits and simulated programs read: the
+// record at each identifier. It shares payloads with its entries. It is not safe for concurrent use while
+// entries are added. Workers of package durable keep a history of their own kind, which takes commits and
+// pages as they come and checks no rule.
 type Replay struct {
 	state    *State
 	started  ExecutionStarted

@@ -38,8 +38,8 @@ type head struct {
 	waitEpoch uint32
 	// waitResolved counts the members of the open wait that are resolved.
 	waitResolved int
-	// openSignals are the child numbers of the invocations of kind InvokeSignal without a result, ascending. A change makes
-	// a list of its own, so that a copy of head keeps the former one.
+	// openSignals are the child numbers of the invocations of kind InvokeSignal without a result, ascending.
+	// A change makes a list of its own, so that a copy of head keeps the former one.
 	openSignals []uint32
 	// heldBytes is the size of the signal names and of the unconsumed deliveries' fingerprints.
 	heldBytes int

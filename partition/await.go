@@ -20,9 +20,9 @@ const (
 	awaitHop = 6 * time.Second
 )
 
-// Await reads about an id from the leader of its partition, as soon as what it reads has settled, or after wait: at most
-// maxAwait. It blocks until then, or until no leader has been found for as long as Read looks for one. When the leader
-// changes meanwhile, the next one goes on waiting. Errors are those of Read.
+// Await reads about an id from the leader of its partition, as soon as what it reads has settled, or after
+// wait: at most maxAwait. It blocks until then, or until no leader has been found for as long as Read looks
+// for one. When the leader changes meanwhile, the next one goes on waiting. Errors are those of Read.
 func (r *Router) Await(ctx context.Context, q *commandv1.Query, wait time.Duration) (reply *commandv1.QueryReply, index uint64, err error) {
 	until := r.clock.Now().Add(min(wait, maxAwait))
 	for {
@@ -46,7 +46,8 @@ func (r *Router) awaitOnce(ctx context.Context, q *commandv1.Query, wait time.Du
 		}
 		answer, err := leader.Await(ctx, &commandv1.PeerAwait{Partition: partition, Query: q, WaitMs: (left + time.Millisecond - 1).Milliseconds()})
 		if status.Code(err) == codes.Unimplemented {
-			// A leader of a former version cannot wait. It is asked again, with the pauses of every search for a leader.
+			// A leader of a former version cannot wait. It is asked again, with the pauses of every search
+			// for a leader.
 			answer, err = leader.Query(ctx, &commandv1.PeerQuery{Partition: partition, Query: q})
 			if err == nil && left > 0 && !group.Settled(answer.Reply) {
 				return refusal.TryLater(partition, "the leader does not know how to wait")

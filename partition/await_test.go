@@ -12,8 +12,8 @@ import (
 	"perdure/partition/group"
 )
 
-// TestAwaitOverLeaders: whoever waits for a result has it soon after it has come, at whichever node he asks, and although
-// the leader is handed over, or killed, while he waits.
+// TestAwaitOverLeaders: whoever waits for a result has it soon after it has come, at whichever node he asks,
+// and although the leader is handed over, or killed, while he waits.
 func TestAwaitOverLeaders(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, lead *member, all []*member) (rest []*member){
 		"one leader": func(_ *testing.T, _ *member, all []*member) []*member { return all },
@@ -103,8 +103,8 @@ func (p *scriptedPeer) Query(context.Context, *commandv1.PeerQuery) (*commandv1.
 		Result: &perdurev1.ResultResponse{Done: p.queries > 3}}}}, nil
 }
 
-// TestAwaitOfAFormerLeader: a leader of a version that does not know Await is asked until the result is there, or the wait
-// is over.
+// TestAwaitOfAFormerLeader: a leader of a version that does not know Await is asked until the result is
+// there, or the wait is over.
 func TestAwaitOfAFormerLeader(t *testing.T) {
 	r, p := routerTo(t, 1)
 	reply, index, err := r.Await(bg(t), resultQuery("e"), time.Minute)

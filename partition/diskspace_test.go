@@ -313,9 +313,9 @@ func proposedIn(t *testing.T, m *member, p uint32, term uint64) (out []*commandv
 // answeredWithin bounds how long reads wait on full disks: for an election, and for news of the others' disks.
 const answeredWithin = 10 * time.Second
 
-// TestAllDisksFull: when all disks fill at once, under a load of writes, every partition has a leader that answers reads
-// and refuses writes by name: also when the leaders vanish then, and when they come back. With space, writes
-// continue by themselves, and nothing that was acknowledged is lost.
+// TestAllDisksFull: when all disks fill at once, under a load of writes, every partition has a leader that
+// answers reads and refuses writes by name: also when the leaders vanish then, and when they come back. With
+// space, writes continue by themselves, and nothing that was acknowledged is lost.
 func TestAllDisksFull(t *testing.T) {
 	const (
 		partitions = 4

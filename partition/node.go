@@ -88,8 +88,9 @@ type Config struct {
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
 	DiskUsage func() (free, total int64, err error)
 
-	// AutoUpgrade raises the cluster's feature level as soon as every member knows a newer one, where this node leads the
-	// directory or is alone. Without it an operator does, and until then an earlier version can take over again.
+	// AutoUpgrade raises the cluster's feature level as soon as every member knows a newer one, where this
+	// node leads the directory or is alone. Without it an operator does, and until then an earlier version
+	// can take over again.
 	AutoUpgrade bool
 	// featureLevel is the level that this node claims to know, in tests of a rolling upgrade; 0 for
 	// state.FeatureLevel.

@@ -124,7 +124,8 @@ func TestReplacedWhileAway(t *testing.T) {
 		haltsAsReplaced(t, old.Node, all[2])
 		select {
 		case <-old.MembershipChecked():
-			// Unless no member answered the first round of questions, since the machine was busy: the next is this much later.
+			// Unless no member answered the first round of questions, since the machine was busy: the next is
+			// this much later.
 			if took < cluster.CheckEvery {
 				t.Error("it seemed to be sure of its place")
 			}
@@ -157,8 +158,8 @@ func TestReplacedWhileRunning(t *testing.T) {
 		all := newClusterWith(t, 3, timeouts, on(net))
 		must(t, all[0].router, createCmd("p1"))
 		addr := anotherAddr(t, all[2])
-		// The directory's leader must not be the one that is replaced, and may change at any time. To admit twice changes
-		// nothing.
+		// The directory's leader must not be the one that is replaced, and may change at any time. To admit
+		// twice changes nothing.
 		var last error
 		waitFor(t, "another server to be admitted", func() bool {
 			for _, m := range all[:2] {

@@ -10,8 +10,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestStartAndWait: a start that waits is answered with the result. While it waits it holds nothing of its input, and its
-// repetition is answered with the same result.
+// TestStartAndWait: a start that waits is answered with the result. While it waits it holds nothing of its
+// input, and its repetition is answered with the same result.
 func TestStartAndWait(t *testing.T) {
 	w := newWorld(t)
 	s := w.hello(&perdurev1.Hello{WorkerId: "w", Functions: []string{"f"}, Capacity: 9, LeaseMs: 600_000})

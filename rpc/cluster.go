@@ -80,7 +80,8 @@ func operate[Resp any](ctx context.Context, s *Server, most time.Duration, stopp
 	return none, err
 }
 
-// errCutOff is the error of an operator's call that is in progress when the node stops. The operation may still continue.
+// errCutOff is the error of an operator's call that is in progress when the node stops. The operation may
+// still continue.
 func errCutOff() *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the node is stopping: the operation may or may not have been applied")
 }

@@ -55,8 +55,8 @@ type OutboundConfig struct {
 //
 // A crash loses the calls in progress: when their leases expire, the leaders repeat them with the same idempotency key.
 //
-// Graphs choose the addresses, and the calls come from this machine, so Policy limits them: before a request is sent, at
-// each redirect, and for each address that a connection is made to.
+// Graphs choose the addresses, and the calls come from this machine, so Policy limits them: before a request
+// is sent, at each redirect, and for each address that a connection is made to.
 type Outbound struct {
 	cfg        OutboundConfig
 	log        *slog.Logger
@@ -122,7 +122,8 @@ func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *wor
 	return o, nil
 }
 
-// onStarved records that tasks of a namespace wait for credit. The dispatcher calls it under its lock; it does not block.
+// onStarved records that tasks of a namespace wait for credit. The dispatcher calls it under its lock; it
+// does not block.
 func (o *Outbound) onStarved(ns, function string) {
 	if function != functionOfHTTP {
 		return
@@ -159,8 +160,8 @@ func (o *Outbound) granting() {
 	}
 }
 
-// grantWaiting grants each waiting namespace its share of the free credit, in the order in which they began to wait. One
-// share stays free for the next namespace.
+// grantWaiting grants each waiting namespace its share of the free credit, in the order in which they began
+// to wait. One share stays free for the next namespace.
 func (o *Outbound) grantWaiting() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

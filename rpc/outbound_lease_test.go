@@ -12,7 +12,8 @@ import (
 	"perdure/partition/workers"
 )
 
-// callLease is the lease of the tasks below: no stall of the machine is as long, and no heartbeat of Outbound's own comes.
+// callLease is the lease of the tasks below: no stall of the machine is as long, and no heartbeat of
+// Outbound's own comes.
 const callLease = time.Hour
 
 // acquired is a session of the test's own, with a task that was acquired for it and is not begun.

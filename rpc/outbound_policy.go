@@ -63,7 +63,8 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// splitHost takes host or host:port apart. An IPv6 address with a port needs brackets; without a port they are optional.
+// splitHost takes host or host:port apart. An IPv6 address with a port needs brackets; without a port they
+// are optional.
 func splitHost(text string) (host, port string, err error) {
 	if addr, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return addr.String(), "", nil

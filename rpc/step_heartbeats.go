@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxBeatSteps and maxBeatDetails bound what the steps in one heartbeat report: their number, and the bytes of their
-	// details.
+	// maxBeatSteps and maxBeatDetails bound what the steps in one heartbeat report: their number, and the
+	// bytes of their details.
 	maxBeatSteps   = 1024
 	maxBeatDetails = 1 << 20
 )

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ServeNotReady serves /healthz and /readyz on the HTTP port of a node that has no cluster yet; /readyz answers 503 with
-// the reason. leave closes the port, so that the node can open it.
+// ServeNotReady serves /healthz and /readyz on the HTTP port of a node that has no cluster yet; /readyz
+// answers 503 with the reason. leave closes the port, so that the node can open it.
 func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave func(), err error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

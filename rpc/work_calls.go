@@ -183,8 +183,9 @@ func commitForm(c *perdurev1.Commit) error {
 	return duration("wait", c.WaitTimeoutMs)
 }
 
-// heartbeat extends the leases of the named tasks, with what their steps report, in all partitions concurrently. Tasks whose partition has not answered
-// within a quarter of the lease are unknown in the reply; the request continues until the lease would expire.
+// heartbeat extends the leases of the named tasks, with what their steps report, in all partitions
+// concurrently. Tasks whose partition has not answered within a quarter of the lease are unknown in the
+// reply; the request continues until the lease would expire.
 func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
 	if len(h.Tasks) > maxBeatTasks {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "heartbeat of %d tasks exceeds %d", len(h.Tasks), maxBeatTasks)

@@ -113,9 +113,9 @@ func codeOf(h *perdurev1.Hello) string {
 	return "worker " + h.WorkerId
 }
 
-// everywhere calls do for each partition concurrently and waits at most within. Calls that have not ended by then,
-// because a partition has no leader, continue until the stream ends: meanwhile the worker serves the other partitions. A
-// final refusal is returned at once.
+// everywhere calls do for each partition concurrently and waits at most within. Calls that have not ended by
+// then, because a partition has no leader, continue until the stream ends: meanwhile the worker serves the
+// other partitions. A final refusal is returned at once.
 func (w *session) everywhere(what string, within time.Duration, partitions []uint32, do func(ctx context.Context, partition uint32) error) error {
 	refusals := make(chan error, len(partitions))
 	for _, p := range partitions {
@@ -185,9 +185,9 @@ func (w *session) register(h *perdurev1.Hello) error {
 	})
 }
 
-// extendHeld starts to extend the leases of Hello.held in all partitions concurrently, as a heartbeat does. The returned
-// function blocks for at most a quarter of the lease and returns the tasks that are no longer the worker's. Partitions
-// that have not answered by then answer the worker's heartbeats.
+// extendHeld starts to extend the leases of Hello.held in all partitions concurrently, as a heartbeat does.
+// The returned function blocks for at most a quarter of the lease and returns the tasks that are no longer
+// the worker's. Partitions that have not answered by then answer the worker's heartbeats.
 func (w *session) extendHeld(h *perdurev1.Hello) (lost func() []*perdurev1.TaskToken) {
 	claimed := w.s.router.ByPartition(h.Held)
 	var mu sync.Mutex

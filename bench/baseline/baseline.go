@@ -1,9 +1,10 @@
 // Package baseline is the limit that a cluster is held against: bare hashicorp/raft with the project's log store, and a
 // state machine that does no more than it must.
 //
-// A server owns a folder with its log, its term and vote, and its state; nothing of it outlives a measurement. It promises
-// the durability of a node: an entry is synced on a majority before it is applied. Load and server are one process, so no
-// call between processes is in the figures. Commands that wait travel together in one entry, as they do in a node.
+// A server owns a folder with its log, its term and vote, and its state; nothing of it outlives a
+// measurement. It promises the durability of a node: an entry is synced on a majority before it is applied.
+// Load and server are one process, so no call between processes is in the figures. Commands that wait travel
+// together in one entry, as they do in a node.
 //
 //	s, err := baseline.Open(cfg)
 //	leads, err := s.WaitLeader(ctx)
@@ -40,8 +41,8 @@ type Config struct {
 	// Commands is how many commands an operation proposes, one after the other, and CommandBytes the size of one.
 	Commands     int `json:"commands"`
 	CommandBytes int `json:"command_bytes"`
-	// Keys is how many keys a command writes to Pebble, KeyBytes the size of a key and its value. Without keys the machine
-	// counts commands and stores nothing.
+	// Keys is how many keys a command writes to Pebble, KeyBytes the size of a key and its value. Without
+	// keys the machine counts commands and stores nothing.
 	Keys     float64 `json:"keys"`
 	KeyBytes int     `json:"key_bytes"`
 	// Load is what the leader runs.

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// machine counts commands, and writes as many keys and bytes as it is told to. The state is Pebble without a write-ahead
-// log, as a node's is.
+// machine counts commands, and writes as many keys and bytes as it is told to. The state is Pebble without a
+// write-ahead log, as a node's is.
 type machine struct {
 	db      *pebble.DB // nil if it only counts
 	keys    float64    // of a command

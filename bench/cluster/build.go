@@ -22,8 +22,8 @@ type Patch struct {
 	File, From, To string
 }
 
-// Build builds a command of the module in the folder module, as a release is built, and writes the binary to the file out.
-// It takes as long as the compiler does.
+// Build builds a command of the module in the folder module, as a release is built, and writes the binary to
+// the file out. It takes as long as the compiler does.
 func Build(ctx context.Context, module, command, out string, patches ...Patch) error {
 	args := []string{"build", "-o", out}
 	if len(patches) > 0 {

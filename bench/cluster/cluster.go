@@ -36,7 +36,8 @@ type Options struct {
 	Env    []string
 	// Partitions is the node's setting; its default if 0.
 	Partitions int
-	// Parent is where the temporary folder goes; the system's choice if empty. The disk under it is part of what is measured.
+	// Parent is where the temporary folder goes; the system's choice if empty. The disk under it is part of
+	// what is measured.
 	Parent string
 	// Args go to every node.
 	Args []string

@@ -168,8 +168,8 @@ func usageOf(pid int) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	// The name, in parentheses, may hold spaces. After it: utime and stime are fields 12 and 13, rss 22 (pages), counted
-	// from 1 at the state.
+	// The name, in parentheses, may hold spaces. After it: utime and stime are fields 12 and 13, rss 22
+	// (pages), counted from 1 at the state.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	number := func(i int) (n int64) {
 		if err == nil {

@@ -4,10 +4,10 @@
 // latencies are the response times at a given number under way. An open loop starts operations at fixed instants and
 // counts each latency from its instant, however late the operation began: latencies hold no coordinated omission.
 //
-// A run has three parts: a warm-up, the window that counts, and the drain, in which nothing new begins and what is under
-// way ends. The rate counts completions inside the window. The latencies are of the operations that began inside it, also
-// those that end in the drain, so a slow operation is never left out. Every run ends by itself: each operation gets a
-// context that ends Options.Drain after the window.
+// A run has three parts: a warm-up, the window that counts, and the drain, in which nothing new begins and
+// what is under way ends. The rate counts completions inside the window. The latencies are of the operations
+// that began inside it, also those that end in the drain, so a slow operation is never left out. Every run
+// ends by itself: each operation gets a context that ends Options.Drain after the window.
 //
 //	o := load.Options{Concurrency: 64, Warmup: time.Second, Duration: 3 * time.Second}
 //	r, err := load.Run(ctx, o, func(ctx context.Context, n int64) error { return call(ctx, n) })

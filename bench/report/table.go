@@ -1,7 +1,7 @@
 // Package report shows the figures of measurements to people and programs: a table, JSON, and a page with plots.
 //
-// It owns their form alone. It reads figures and decides nothing, and what it writes depends on nothing but them. The page
-// needs nothing from elsewhere: its plots are drawn here.
+// It owns their form alone. It reads figures and decides nothing, and what it writes depends on nothing but
+// them. The page needs nothing from elsewhere: its plots are drawn here.
 package report
 
 import (
@@ -93,8 +93,8 @@ var columns = []column{
 	{"others %", func(f suite.Figures) float64 { return f.Others }, false},
 }
 
-// Table is the medians of all cells, as Markdown. All but the rate, the latencies, the memory and the last column is per
-// unit: per execution, or whatever the workload counts.
+// Table is the medians of all cells, as Markdown. All but the rate, the latencies, the memory and the last
+// column is per unit: per execution, or whatever the workload counts.
 func Table(figures []suite.Figures) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)

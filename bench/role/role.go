@@ -1,9 +1,9 @@
 // Package role is the processes of a measurement beside the nodes: a worker, a client and a bare Raft server. Each is a
 // process of its own, so that the CPU time of each is known apart.
 //
-// It owns the conversation with them. The caller runs its own binary with the argument "role" and a name. It sends JSON
-// lines to the process's stdin and reads JSON lines from its stdout. A process ends by itself when its job is done or its
-// stdin is closed, and never outlives its caller on Linux.
+// It owns the conversation with them. The caller runs its own binary with the argument "role" and a name. It
+// sends JSON lines to the process's stdin and reads JSON lines from its stdout. A process ends by itself when
+// its job is done or its stdin is closed, and never outlives its caller on Linux.
 //
 //	func main() {
 //		if role.Asked(os.Args) { os.Exit(role.Main(os.Args[2:])) }

@@ -53,7 +53,8 @@ var compared = []struct {
 // that profits from the one before it, meet both sides alike.
 var turns = []int{0, 1, 1, 0}
 
-// Compare measures a cell on two clusters that both run all the time, in rounds of four turns. It returns all figures and a verdict for each compared figure.
+// Compare measures a cell on two clusters that both run all the time, in rounds of four turns. It returns all
+// figures and a verdict for each compared figure.
 func Compare(ctx context.Context, o Options, before, after Binaries, cell Cell) (all []Figures, verdicts []Verdict, err error) {
 	if o.Rounds < MinRounds {
 		return nil, nil, fmt.Errorf("%d rounds show no regression: at least %d are needed", o.Rounds, MinRounds)
@@ -114,8 +115,8 @@ func judge(ratios []float64) Verdict {
 	return v
 }
 
-// signBound returns the greatest k for which the k-th smallest of n values is above their true median with a probability of
-// at most 5 %: fewer than k of n fair coins show tails. It is 0 if there is none.
+// signBound returns the greatest k for which the k-th smallest of n values is above their true median with a
+// probability of at most 5 %: fewer than k of n fair coins show tails. It is 0 if there is none.
 func signBound(n int) int {
 	p, sum := math.Pow(0.5, float64(n)), 0.0
 	for k := range n {

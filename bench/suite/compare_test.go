@@ -11,7 +11,8 @@ func TestSignBound(t *testing.T) {
 	}
 }
 
-// TestJudge: a growth beyond the spread is a regression; one within it, one that is tolerated, and an improvement are none.
+// TestJudge: a growth beyond the spread is a regression; one within it, one that is tolerated, and an
+// improvement are none.
 func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		what   string

@@ -7,7 +7,8 @@ import (
 	"perdure/bench/workload"
 )
 
-// Figures are what one measurement of a cell has shown. "Per unit" means per execution, or whatever the workload counts.
+// Figures are what one measurement of a cell has shown. "Per unit" means per execution, or whatever the
+// workload counts.
 type Figures struct {
 	Workload    string `json:"workload"`
 	Letter      string `json:"letter"`
@@ -34,8 +35,8 @@ type Figures struct {
 	ServerCPU float64 `json:"server_cpu_ms"`
 	WorkerCPU float64 `json:"worker_cpu_ms"`
 	ClientCPU float64 `json:"client_cpu_ms"`
-	// What all nodes together did per unit. Syncs are appends to the log that were synced, Fsyncs the calls of the file system
-	// that this took.
+	// What all nodes together did per unit. Syncs are appends to the log that were synced, Fsyncs the calls
+	// of the file system that this took.
 	Commands       float64 `json:"commands"`
 	Entries        float64 `json:"entries"`
 	Syncs          float64 `json:"syncs"`

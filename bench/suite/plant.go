@@ -55,8 +55,8 @@ func benchBurn(commands int) { burn(int(burnRounds * float64(commands))) }
 	}
 }
 
-// Plant measures what a command costs the nodes of a cell, and returns the environment that makes one built with Burn cost
-// percent more.
+// Plant measures what a command costs the nodes of a cell, and returns the environment that makes one built
+// with Burn cost percent more.
 func Plant(ctx context.Context, o Options, cell Cell, percent float64) ([]string, error) {
 	o.Rounds = 3
 	figures, err := Run(ctx, o, []Cell{cell})

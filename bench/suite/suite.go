@@ -1,11 +1,12 @@
 // Package suite runs workloads on clusters and turns what was read into figures.
 //
-// It owns the order of the measurements. A measurement is a cell: a workload at a number of nodes, a number of operations
-// under way and a size of payload. All cells of one cluster run one after the other, round by round, so that a change of the
-// machine's speed meets all of them. A figure is of what happened inside the window of its cell.
+// It owns the order of the measurements. A measurement is a cell: a workload at a number of nodes, a number
+// of operations under way and a size of payload. All cells of one cluster run one after the other, round by
+// round, so that a change of the machine's speed meets all of them. A figure is of what happened inside the
+// window of its cell.
 //
-// Servers, worker and client are processes of their own, and their CPU time comes from /proc: the suite measures on Linux
-// only. Everything it starts ends with the call that started it.
+// Servers, worker and client are processes of their own, and their CPU time comes from /proc: the suite
+// measures on Linux only. Everything it starts ends with the call that started it.
 package suite
 
 import (

@@ -39,7 +39,8 @@ func options(t *testing.T) suite.Options {
 	return suite.Options{Node: node, Load: self, Count: 10, Sleepers: 10, Rounds: 1, Parent: t.TempDir()}
 }
 
-// TestEachWorkload: each workload does ten operations on one node, finds its own results, and has figures of everything.
+// TestEachWorkload: each workload does ten operations on one node, finds its own results, and has figures of
+// everything.
 func TestEachWorkload(t *testing.T) {
 	o := options(t)
 	var cells []suite.Cell

@@ -155,8 +155,8 @@ func (e *env) measure(ctx context.Context, op func(ctx context.Context, n int64)
 // maxListed bounds the executions that a job reads back; a larger job relies on the results of its operations.
 const maxListed = 20_000
 
-// executions measures operations that run one execution each, and then counts them in the cluster: as many have completed
-// as began.
+// executions measures operations that run one execution each, and then counts them in the cluster: as many
+// have completed as began.
 func (e *env) executions(ctx context.Context, op func(ctx context.Context, n int64) error) (*Result, error) {
 	r, err := e.measure(ctx, op)
 	if err != nil || r.Begun > maxListed {

@@ -70,7 +70,8 @@ func (a *app) hintUnreached(cause string) string {
 	case strings.Contains(cause, "first record does not look like a TLS handshake"):
 		return "the node answers without TLS: omit --tls and its files, also " + client.EnvTLS + "*"
 	case strings.Contains(cause, "error reading server preface"), strings.Contains(cause, "broken pipe"), strings.Contains(cause, "connection reset by peer"):
-		// A node that expects TLS closes the connection at the first plaintext bytes; which error the caller gets is a race.
+		// A node that expects TLS closes the connection at the first plaintext bytes; which error the caller
+		// gets is a race.
 		return "the node may require TLS (--tls, or --tls-ca FILE for a private CA), or this is no gRPC address"
 	}
 	return `"node dev" starts a node here; --addr or ` + envAddr + ` names others; ` +

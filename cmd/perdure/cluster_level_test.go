@@ -6,7 +6,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// In a rolling upgrade the status names the nodes that keep the feature level down, and then the command that raises it.
+// In a rolling upgrade the status names the nodes that keep the feature level down, and then the command that
+// raises it.
 func TestLevelNote(t *testing.T) {
 	node := func(id string, level uint64) *perdurev1.ClusterNode {
 		return &perdurev1.ClusterNode{NodeId: id, FeatureLevel: level}

@@ -92,8 +92,8 @@ func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
 	return problems, append(notes, quarantineNotes(s)...)
 }
 
-// levelNote says what is left to do until the cluster is at the newest feature level that a node knows; empty if nothing
-// is.
+// levelNote says what is left to do until the cluster is at the newest feature level that a node knows; empty
+// if nothing is.
 func levelNote(s *perdurev1.ClusterStatus) string {
 	cluster, newest, below := s.GetFeatureLevel(), uint64(0), 0
 	for _, n := range s.GetNodes() {

@@ -19,9 +19,9 @@ const (
 	envCodecAuth   = "PERDURE_CODEC_AUTH"
 )
 
-// serverCodec converts payloads by POST requests to a codec server, as Temporal's remote codecs do: URL/decode and
-// URL/encode take and give {"payloads": [{"metadata": {…}, "data": BASE64}]}. After a failure of the server itself every
-// conversion fails at once.
+// serverCodec converts payloads by POST requests to a codec server, as Temporal's remote codecs do:
+// URL/decode and URL/encode take and give {"payloads": [{"metadata": {…}, "data": BASE64}]}. After a failure
+// of the server itself every conversion fails at once.
 type serverCodec struct {
 	url, authorization string
 	http               *http.Client
@@ -75,7 +75,8 @@ func (c *serverCodec) convert(ctx context.Context, r codecRequest) ([]byte, erro
 	return nil, c.broken
 }
 
-// exchange sends a request. The error is a *codecError if the server has refused the payload; else it is of no more use.
+// exchange sends a request. The error is a *codecError if the server has refused the payload; else it is of
+// no more use.
 func (c *serverCodec) exchange(ctx context.Context, r codecRequest, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/"+string(r.Direction), bytes.NewReader(body))
 	if err != nil {

@@ -72,6 +72,7 @@
 // payloads, random values, the targets of one-way operations, failures that "promise reject" writes, and the
 // commands of graphs.
 //
-// Each command is a file of its own. codec.go runs the codec command, codec_server.go asks a codec server, exit.go turns errors into words and
-// codes, json.go messages into JSON, text.go values into columns for people.
+// Each command is a file of its own. codec.go runs the codec command, codec_server.go asks a codec server,
+// exit.go turns errors into words and codes, json.go messages into JSON, text.go values into columns for
+// people.
 package main

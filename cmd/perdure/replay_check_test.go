@@ -62,8 +62,9 @@ func journalLine(t *testing.T, id, function, step string) string {
 	return string(line) + "\n"
 }
 
-// A worker's program is checked against a file of journals. Its function charge runs the step "pay" and nothing else: it
-// fits the journal of order-42, differs from that of order-43, and the worker does not have the function of order-44.
+// A worker's program is checked against a file of journals. Its function charge runs the step "pay" and
+// nothing else: it fits the journal of order-42, differs from that of order-43, and the worker does not have
+// the function of order-44.
 func TestReplayCheck(t *testing.T) {
 	self, err := os.Executable() // workerToCheck
 	if err != nil {
@@ -95,7 +96,8 @@ order-44 (ship) cannot be checked: the worker does not serve function "ship"
 	}
 }
 
-// What cannot be checked is said: a program that is no worker, one that does not exist, and command lines that make no sense.
+// What cannot be checked is said: a program that is no worker, one that does not exist, and command lines
+// that make no sense.
 func TestReplayCheckRefuses(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

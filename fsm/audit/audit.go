@@ -28,7 +28,8 @@ const (
 	RuleOrphanExecution = "orphan_execution"
 	// RuleHeader: an execution's header says what its journal and its promise say.
 	RuleHeader = "header_journal"
-	// RuleIncarnation: a former incarnation is older than the present one, and only an unfinished sweep leaves any of it.
+	// RuleIncarnation: a former incarnation is older than the present one, and only an unfinished sweep
+	// leaves any of it.
 	RuleIncarnation = "incarnation"
 	// RuleEnding: journal and promise end together, in the same way and with the same result.
 	RuleEnding = "ending"
@@ -68,8 +69,8 @@ const (
 	RuleWait = "wait_callbacks"
 	// RuleClock: no time in the state is after the machine's, and a journal's times do not fall.
 	RuleClock = "clock"
-	// RuleCleanup: an execution that was cancelled with a clean-up registered has one, started as recorded; and a clean-up
-	// belongs to such an execution.
+	// RuleCleanup: an execution that was cancelled with a clean-up registered has one, started as recorded;
+	// and a clean-up belongs to such an execution.
 	RuleCleanup = "clean_up"
 	// RuleMessage: a message in the outbox agrees with the objects that sent it.
 	RuleMessage = "message_sender"

@@ -8,8 +8,8 @@ import (
 )
 
 // queued checks that a pending task is in its function's queue. A delayed task (released or created with a
-// delay, or a child's next attempt) is queued only once its retry timer has fired; one of an execution that is swept, at
-// the end of that.
+// delay, or a child's next attempt) is queued only once its retry timer has fired; one of an execution that
+// is swept, at the end of that.
 func (a *auditor) queued(ns string, t recovery.Task) {
 	if t.State != recovery.TaskPending || a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
 		return

@@ -7,8 +7,8 @@ import (
 	"perdure/recovery"
 )
 
-// halted checks that a function's task is halted only while its execution is listed as stuck. Entities halt theirs while
-// nothing is queued.
+// halted checks that a function's task is halted only while its execution is listed as stuck. Entities halt
+// theirs while nothing is queued.
 func (a *auditor) halted(ns string, t recovery.Task) {
 	if _, entity := id.EntityOfTask(t.ID); entity || t.State != recovery.TaskHalted {
 		return

@@ -257,8 +257,8 @@ func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	}
 }
 
-// cancelOutcome reports whether a result is that of a cancel of another operation: one byte, which says whether that was
-// open.
+// cancelOutcome reports whether a result is that of a cancel of another operation: one byte, which says
+// whether that was open.
 func cancelOutcome(r journal.Recorded) bool {
 	o, err := recovery.DecodeOutcome(r.Result)
 	return r.Function == "cancel" && err == nil && o.Failure == nil && len(o.Data) == 1 && o.Data[0] <= 1

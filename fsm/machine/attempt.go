@@ -16,10 +16,10 @@ import (
 	"perdure/recovery"
 )
 
-// This file is about the attempts of a child. An attempt begins when a worker acquires its task for the first time; the
-// caller's journal says so by InvokeStarted. An attempt that fails with attempts left is InvokeRetrying there, and a new
-// incarnation of the child. A lost lease is no failed attempt. A caller in another partition learns both by messages,
-// which the channel keeps in order before the child's end.
+// This file is about the attempts of a child. An attempt begins when a worker acquires its task for the first
+// time; the caller's journal says so by InvokeStarted. An attempt that fails with attempts left is
+// InvokeRetrying there, and a new incarnation of the child. A lost lease is no failed attempt. A caller in
+// another partition learns both by messages, which the channel keeps in order before the child's end.
 
 // retryOf reads how a child's failed attempts are repeated.
 func (c *commit) retryOf(e journal.InvokeScheduled, o *perdurev1.ChildRetry) (state.Retry, error) {
@@ -54,8 +54,8 @@ func retryToWire(r state.Retry) *perdurev1.ChildRetry {
 // elsewhere reports whether a child's caller holds a proxy promise for it.
 func (ex *execution) elsewhere() bool { return ex.h.ParentPromise != ex.h.ID }
 
-// callerOf finds the execution whose journal has a child under the child's own id. Its expirations run first, and may end
-// the child. ok is false if nothing can be recorded there.
+// callerOf finds the execution whose journal has a child under the child's own id. Its expirations run first,
+// and may end the child. ok is false if nothing can be recorded there.
 func (t *txn) callerOf(child *execution) (caller *execution, ok bool) {
 	if child.h.Parent == "" || child.elsewhere() || child.h.IsCleanup() {
 		return nil, false
@@ -87,7 +87,8 @@ func (t *txn) firstAcquired(ns, objectID string) {
 	}
 }
 
-// attemptBegun writes the InvokeStarted of an invocation's next attempt, unless one is open or the caller no longer runs.
+// attemptBegun writes the InvokeStarted of an invocation's next attempt, unless one is open or the caller no
+// longer runs.
 func (t *txn) attemptBegun(caller *execution, promise id.PromiseID) {
 	inv, ok := caller.j.Invoke(promise)
 	if ok && !inv.Completed && inv.Open == 0 && caller.h.Status != journal.StatusCancelling {
@@ -95,8 +96,8 @@ func (t *txn) attemptBegun(caller *execution, promise id.PromiseID) {
 	}
 }
 
-// attemptFailed writes the InvokeRetrying of an invocation's open attempt. It writes nothing if the caller is cancelling,
-// or began anew with a part of the attempts.
+// attemptFailed writes the InvokeRetrying of an invocation's open attempt. It writes nothing if the caller is
+// cancelling, or began anew with a part of the attempts.
 func (t *txn) attemptFailed(caller *execution, promise id.PromiseID, failure []byte, at int64) {
 	t.attemptBegun(caller, promise)
 	inv, ok := caller.j.Invoke(promise)
@@ -105,8 +106,8 @@ func (t *txn) attemptFailed(caller *execution, promise id.PromiseID, failure []b
 	}
 }
 
-// invocationEnded writes the result of an invocation. One that nobody has begun is begun with it, except while its caller is
-// cancelling: then it stays open.
+// invocationEnded writes the result of an invocation. One that nobody has begun is begun with it, except
+// while its caller is cancelling: then it stays open.
 func (t *txn) invocationEnded(caller *execution, promise id.PromiseID, result []byte) {
 	t.attemptBegun(caller, promise)
 	if inv, _ := caller.j.Invoke(promise); inv.Open != 0 {
@@ -169,8 +170,8 @@ func (t *txn) pauseOf(ex *execution, attempt uint32) int64 {
 	return max(pause-pause*int64(ex.h.Retry.JitterPercent)/100*part/1000, 1)
 }
 
-// signalsOf reads the signals that were delivered to an execution, without the timeouts of its waits. ok is false if they
-// are more than a new incarnation takes over.
+// signalsOf reads the signals that were delivered to an execution, without the timeouts of its waits. ok is
+// false if they are more than a new incarnation takes over.
 func (t *txn) signalsOf(ex *execution) (out []journal.SignalDelivered, ok bool) {
 	prefix, size := keys.JournalPrefix(ex.ns, ex.h.ID, ex.h.Incarnation), 0
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {

@@ -22,8 +22,8 @@ func (w *world) invocation(objectID, promise string) string {
 	return strings.Join(out, "\n")
 }
 
-// The retry table: a child's attempts in its caller's journal, here and in another partition. A lost lease is no attempt,
-// a repeated commit ends one, and an attempt gets the signals of the one before.
+// The retry table: a child's attempts in its caller's journal, here and in another partition. A lost lease is
+// no attempt, a repeated commit ends one, and an attempt gets the signals of the one before.
 func TestChildRetry(t *testing.T) {
 	for _, spread := range []string{"", " spread"} {
 		w := newWorld(t, 3)
@@ -77,8 +77,8 @@ InvokeCompleted e:0 #3 "done"`
 	}
 }
 
-// A failure is final at the last attempt, when it says so, when the deadline comes before the next attempt, and while the
-// caller is cancelling.
+// A failure is final at the last attempt, when it says so, when the deadline comes before the next attempt,
+// and while the caller is cancelling.
 func TestChildRetryEnds(t *testing.T) {
 	for _, c := range []struct {
 		name, child, fail string

@@ -13,8 +13,8 @@ import (
 // reasonCancelledByCaller is the reason of what an execution cancels of its own.
 const reasonCancelledByCaller = "cancelled by its caller"
 
-// cancelOperation ends an open operation of the execution. The send completes at once and says whether the operation was
-// open: of two cancels only the first is.
+// cancelOperation ends an open operation of the execution. The send completes at once and says whether the
+// operation was open: of two cancels only the first is.
 func (c *commit) cancelOperation(e journal.InvokeScheduled, w *perdurev1.CancelOperation) error {
 	t, ex := c.t, c.ex
 	if t.m.feature < state.LevelFunctions {
@@ -52,7 +52,8 @@ func (t *txn) mayCancel(ex *execution, p recovery.Promise) bool {
 	return phase != entity.Acquiring && phase != entity.Inside
 }
 
-// cancelPromise ends an open operation. Its journal entry follows from the promise's settlement, for a child from its end.
+// cancelPromise ends an open operation. Its journal entry follows from the promise's settlement, for a child
+// from its end.
 func (t *txn) cancelPromise(ex *execution, p recovery.Promise) error {
 	inv, invoked := ex.j.Invoke(id.PromiseID(p.ID))
 	if !invoked || inv.Kind != journal.InvokeFunction {

@@ -62,7 +62,8 @@ func TestCancelOperation(t *testing.T) {
 			t.Errorf("%s completed with %s, want %s", promise, results[promise], want)
 		}
 	}
-	// The timer does not fire, and nobody may wait for it; the signal is for the next wait; the child ends in its own time.
+	// The timer does not fire, and nobody may wait for it; the signal is for the next wait; the child ends in
+	// its own time.
 	w.commitRefused(v, "await 1", perdurev1.Reason_REASON_RULE_BROKEN, "cancelled_timer")
 	w.now += 6000
 	w.do(heartbeatCmd("w1", v.token))

@@ -16,8 +16,9 @@ import (
 // childrenBudget bounds how many open children one expiration reaches.
 const childrenBudget = 128
 
-// reachChildren lets a function's cancel, or its end, reach its open children: from the next tick on, a part at a time, so
-// that the cost of a command does not depend on their number, and a tree of any depth needs no recursion.
+// reachChildren lets a function's cancel, or its end, reach its open children: from the next tick on, a part
+// at a time, so that the cost of a command does not depend on their number, and a tree of any depth needs no
+// recursion.
 func (t *txn) reachChildren(ex *execution) {
 	if ex.h.Kind != state.KindFunction || t.m.feature < state.LevelFunctions {
 		return
@@ -173,8 +174,9 @@ func (t *txn) receiveEndChild(msg *commandv1.Message, w *commandv1.EndChild) err
 	return nil
 }
 
-// endSwept deletes the promise of an operation whose caller's incarnation is deleted, and ends its spread child if the close
-// policy says so. The promise goes first: what comes of the child must not reach the caller's new incarnation.
+// endSwept deletes the promise of an operation whose caller's incarnation is deleted, and ends its spread
+// child if the close policy says so. The promise goes first: what comes of the child must not reach the
+// caller's new incarnation.
 func (t *txn) endSwept(ns, objectID string) {
 	p, ok := t.store(ns).Promise(objectID)
 	t.erasePromise(ns, objectID)
@@ -191,8 +193,8 @@ func (t *txn) endSwept(ns, objectID string) {
 type placement struct {
 	// ownID is the root id that the parent has chosen, "" for none.
 	ownID string
-	// spread: the child has a root id that depends on its parent's incarnation. Else, without an id of its own, it has its
-	// promise's id.
+	// spread: the child has a root id that depends on its parent's incarnation. Else, without an id of its
+	// own, it has its promise's id.
 	spread     bool
 	policy     state.ClosePolicy
 	startMS    int64 // 0: at once

@@ -277,8 +277,8 @@ func TestAuditFindsChildren(t *testing.T) {
 	}
 }
 
-// A detached start is completed by the partition of its id: the same start again is a success, another one is a conflict
-// that names the id. It has no parent, and outlives the function that sent it.
+// A detached start is completed by the partition of its id: the same start again is a success, another one is
+// a conflict that names the id. It has no parent, and outlives the function that sent it.
 func TestDetachedStart(t *testing.T) {
 	for _, parts := range []int{1, 4} {
 		w := newWorld(t, parts)
@@ -303,7 +303,8 @@ func TestDetachedStart(t *testing.T) {
 	}
 }
 
-// The next incarnation of a parent calls a child by the id of the former one's: it is taken, and the child is left alone.
+// The next incarnation of a parent calls a child by the id of the former one's: it is taken, and the child is
+// left alone.
 func TestChildOwnIDAfterContinueAsNew(t *testing.T) {
 	w := newWorld(t, 3)
 	v := w.begin("e", "f")

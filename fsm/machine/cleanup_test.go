@@ -263,8 +263,8 @@ func TestCleanupOutlivesParentsIncarnation(t *testing.T) {
 	}
 }
 
-// A child that is being cleaned up after does not start again for its restarted parent: the restart is refused, or finds
-// the id of a child with an id of its own taken.
+// A child that is being cleaned up after does not start again for its restarted parent: the restart is
+// refused, or finds the id of a child with an id of its own taken.
 func TestCleanupBeforeChildStartsAgain(t *testing.T) {
 	for _, place := range []string{"", " id=mine"} {
 		w := newWorld(t, 1)

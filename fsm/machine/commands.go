@@ -13,8 +13,8 @@ type rule struct {
 	apply func(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	// about is the id of the object that the command's content names; "" if it names none.
 	about string
-	// level is the feature level that the kind came with. A leader proposes it only from that level on (LevelOf); messages
-	// within Deliver need no level, since their senders have reached it.
+	// level is the feature level that the kind came with. A leader proposes it only from that level on
+	// (LevelOf); messages within Deliver need no level, since their senders have reached it.
 	level uint64
 	// stored: the machine stores the answer by request id, because the command is not idempotent by itself.
 	stored bool

@@ -23,8 +23,8 @@ func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
 	return &perdurev1.ChildOptions{}
 }
 
-// child starts the child execution of an invocation: in this partition under the promise's own id, or under a root id of
-// its own. Such a child has a proxy promise here, which a message settles at the child's end.
+// child starts the child execution of an invocation: in this partition under the promise's own id, or under a
+// root id of its own. Such a child has a proxy promise here, which a message settles at the child's end.
 func (c *commit) child(e journal.InvokeScheduled) error {
 	t, ex, opts := c.t, c.ex, c.options(e.Promise)
 	if e.Function == "" {

@@ -75,7 +75,8 @@ func continuedReply(next *execution) *commandv1.Reply {
 	}}}
 }
 
-// continued answers a repeated commit that began the present incarnation, as new or as the next attempt; nil if this one did not.
+// continued answers a repeated commit that began the present incarnation, as new or as the next attempt; nil
+// if this one did not.
 func (t *txn) continued(ns string, cmd *commandv1.Command) *commandv1.Reply {
 	req := cmd.GetCommit()
 	ex, ok := t.execution(ns, req.GetTask().GetId())
@@ -127,7 +128,8 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 	return nil
 }
 
-// beganNow refuses a second new incarnation of an execution, or of its child, within one entry: it would have the same number.
+// beganNow refuses a second new incarnation of an execution, or of its child, within one entry: it would have
+// the same number.
 func beganNow(ex *execution) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "execution %q or its child began in this very entry", ex.h.ID).
 		With("namespace", ex.ns).With("id", ex.h.ID)

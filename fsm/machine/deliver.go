@@ -45,8 +45,9 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked)}}}, nil
 }
 
-// waitsForEntry reports whether a message can be applied only in a later entry: it starts a child again that has begun in
-// this one, and two incarnations cannot have the same number. The sender repeats the message and those after it.
+// waitsForEntry reports whether a message can be applied only in a later entry: it starts a child again that
+// has begun in this one, and two incarnations cannot have the same number. The sender repeats the message and
+// those after it.
 func (t *txn) waitsForEntry(msg *commandv1.Message) bool {
 	w := msg.GetStartChild()
 	if w == nil || !w.Again {

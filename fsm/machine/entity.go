@@ -261,9 +261,9 @@ func changes(before, after []entity.Entry) (gone, added []entity.Entry) {
 	return gone, added
 }
 
-// scheduleEntity brings an entity's task in step with what it has to run: pending while a worker is needed, halted
-// while nothing can run. A worker that holds the task keeps it until its commit. It returns deleted after it has deleted
-// the task of an entity that equals a new one.
+// scheduleEntity brings an entity's task in step with what it has to run: pending while a worker is needed,
+// halted while nothing can run. A worker that holds the task keeps it until its commit. It returns deleted
+// after it has deleted the task of an entity that equals a new one.
 func (t *txn) scheduleEntity(o *entityObject) (deleted bool) {
 	s, taskID := t.store(o.ns), id.EntityTask(string(o.ID))
 	task, ok := s.Task(taskID)
@@ -327,8 +327,9 @@ func (t *txn) queueScheduled(ns, entityID string) {
 	}
 }
 
-// entityFailed counts that the worker of an entity's operations was lost, or gave them back with a problem. An operation
-// that has used up its attempts fails: the value stays as it is, and the caller gets the failure.
+// entityFailed counts that the worker of an entity's operations was lost, or gave them back with a problem.
+// An operation that has used up its attempts fails: the value stays as it is, and the caller gets the
+// failure.
 func (t *txn) entityFailed(ns, entityID string) {
 	o, ok := t.entity(ns, entity.ID(entityID), false)
 	if !ok {

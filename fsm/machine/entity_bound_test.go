@@ -10,7 +10,8 @@ import (
 	"perdure/entity"
 )
 
-// fill delivers signals of another partition's function to an entity, and returns what the answer says of full backlogs.
+// fill delivers signals of another partition's function to an entity, and returns what the answer says of
+// full backlogs.
 func (w *world) fill(entityID string, from, to uint64, asked ...string) []string {
 	w.t.Helper()
 	p := w.at(entityID)

@@ -17,9 +17,10 @@ import (
 	"perdure/internal/testkit"
 )
 
-// refinement runs executions, entities and clients through the machine's commands, over several partitions. Shipments are
-// late, repeated and cut; workers are lost, slow and doubled; executions are terminated; replicas restart. Each command
-// that has an effect is a step of the model, which must have it, and what can be seen must be what the model shows.
+// refinement runs executions, entities and clients through the machine's commands, over several partitions.
+// Shipments are late, repeated and cut; workers are lost, slow and doubled; executions are terminated;
+// replicas restart. Each command that has an effect is a step of the model, which must have it, and what can
+// be seen must be what the model shows.
 type refinement struct {
 	*world
 	draw  func(n int) int
@@ -432,8 +433,8 @@ func refine(t tester, draw func(n int) int, actions int, stats map[string]int) {
 	}
 }
 
-// TestEntityRefinement: whatever becomes of messages and workers, the machine does what the high-level model of entities
-// and critical sections can do, and shows what that shows.
+// TestEntityRefinement: whatever becomes of messages and workers, the machine does what the high-level model
+// of entities and critical sections can do, and shows what that shows.
 func TestEntityRefinement(t *testing.T) {
 	stats := map[string]int{}
 	testkit.Checks(t, testkit.Choose(10, 10, 60))

@@ -138,9 +138,9 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 	return nil
 }
 
-// signalAdmitted refuses a function's signal to an entity of this partition whose backlog is full; the function's commit
-// comes again. The leader holds back those to other partitions. A critical section's signals always pass: what its
-// locks hold up may be what the backlog waits for.
+// signalAdmitted refuses a function's signal to an entity of this partition whose backlog is full; the
+// function's commit comes again. The leader holds back those to other partitions. A critical section's
+// signals always pass: what its locks hold up may be what the backlog waits for.
 func (t *txn) signalAdmitted(ns string, h *entity.Holder, entityID string) error {
 	if h.Phase == entity.Inside || state.PartitionOf(ns, entityID, t.m.cfg.Partitions) != t.m.cfg.Partition {
 		return nil

@@ -13,13 +13,14 @@ import (
 	"perdure/recovery"
 )
 
-// executionModel is the high-level model of executions: what each has done and may do next, without messages, tasks, partitions
-// or a clean-up of storage (durable functions semantics, section 4.3; recovery protocol; the ending table). It shares no code
-// with the machine. Its steps are what a user sees: an execution begins, its journal grows by one entry, it begins again, it is
-// erased with its caller's incarnation. Each step has a guard: what other executions, clients and workers did before.
+// executionModel is the high-level model of executions: what each has done and may do next, without messages,
+// tasks, partitions or a clean-up of storage (durable functions semantics, section 4.3; recovery protocol;
+// the ending table). It shares no code with the machine. Its steps are what a user sees: an execution begins,
+// its journal grows by one entry, it begins again, it is erased with its caller's incarnation. Each step has
+// a guard: what other executions, clients and workers did before.
 //
-// What a message carries in the machine is a flight here: its effect may happen at any later time, once, and its answer is one
-// that was true at some moment in between.
+// What a message carries in the machine is a flight here: its effect may happen at any later time, once, and
+// its answer is one that was true at some moment in between.
 type executionModel struct {
 	now int64
 	// again reports whether an operation's child has been begun again by an incarnation of its caller.
@@ -81,7 +82,8 @@ type modelRun struct {
 	cleanup    *modelRun
 	cleanupOf  *modelRun
 	outcome    string
-	// holder is the version of the task that a worker holds until leaseAt, 0 for none. begun: this attempt has been acquired.
+	// holder is the version of the task that a worker holds until leaseAt, 0 for none. begun: this attempt
+	// has been acquired.
 	holder  uint64
 	leaseAt int64
 	begun   bool
@@ -130,8 +132,8 @@ type modelCall struct {
 	begun           int // attempts that a worker has begun
 	failures        []string
 	answers         []string // what may come to the caller
-	// told: the child may be ended, cancelled or terminated, because of its caller. owed: it must be. dropped: the caller's
-	// incarnation that made the call is over.
+	// told: the child may be ended, cancelled or terminated, because of its caller. owed: it must be.
+	// dropped: the caller's incarnation that made the call is over.
 	told, terminate, owed, dropped bool
 }
 
@@ -942,7 +944,8 @@ func (m *executionModel) beginsAgain(old *modelRun, h *state.Header, entries []j
 	return kept, nil
 }
 
-// before is what a commit says before a failure that another attempt follows: its journal is gone, its messages are not.
+// before is what a commit says before a failure that another attempt follows: its journal is gone, its
+// messages are not.
 func (m *executionModel) before(r *modelRun) {
 	for {
 		switch e := m.act.events[0].(type) {
@@ -1126,7 +1129,8 @@ func (m *executionModel) committing(r *modelRun, c *perdurev1.Commit) error {
 	return nil
 }
 
-// committed: all that a commit says is recorded, but for a wait that is satisfied, unless its execution is being cancelled.
+// committed: all that a commit says is recorded, but for a wait that is satisfied, unless its execution is
+// being cancelled.
 func (m *executionModel) committed() error {
 	r := m.act.commit
 	if r == nil || m.runs[r.id] != r || r.phase == modelCancelling || r.phase == modelEnded || len(m.act.events) == 0 {

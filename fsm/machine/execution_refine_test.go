@@ -21,9 +21,10 @@ import (
 	"perdure/recovery"
 )
 
-// executionRefinement runs executions through the machine's commands, over several partitions, with workers that are lost,
-// slow and doubled, shipments that are late and repeated, and clients that cancel, restart and signal. After each entry it reads
-// what is new of every execution in the entry's partition; that must be steps of the model, in some order.
+// executionRefinement runs executions through the machine's commands, over several partitions, with workers
+// that are lost, slow and doubled, shipments that are late and repeated, and clients that cancel, restart and
+// signal. After each entry it reads what is new of every execution in the entry's partition; that must be
+// steps of the model, in some order.
 type executionRefinement struct {
 	*world
 	draw  func(n int) int
@@ -650,8 +651,8 @@ func refineExecutions(t tester, draw func(n int) int, actions int, stats map[str
 
 var refinements = flag.Int("refinements", 8, "seeds of TestExecutionRefinement")
 
-// TestExecutionRefinement: whatever becomes of messages and workers, the machine does with executions what their high-level
-// model can do, and brings about what that must.
+// TestExecutionRefinement: whatever becomes of messages and workers, the machine does with executions what
+// their high-level model can do, and brings about what that must.
 func TestExecutionRefinement(t *testing.T) {
 	stats := map[string]int{}
 	testkit.Checks(t, testkit.Choose(10, 10, 60))

@@ -14,9 +14,9 @@ import (
 
 var incarnationRuns = flag.Int("incarnations", 30, "random runs of TestIncarnationsRandom")
 
-// TestIncarnationsRandom lets executions with children, timers, signals, clean-ups and versions end, get stuck, start again, restart at any event and
-// continue as new, in any order and with late workers. After every entry the state must be one that the rules allow
-// (world.audit), and in the end every id is served.
+// TestIncarnationsRandom lets executions with children, timers, signals, clean-ups and versions end, get
+// stuck, start again, restart at any event and continue as new, in any order and with late workers. After
+// every entry the state must be one that the rules allow (world.audit), and in the end every id is served.
 func TestIncarnationsRandom(t *testing.T) {
 	for seed := range *incarnationRuns {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { incarnationsRandom(t, rand.New(rand.NewSource(int64(seed)))) })

@@ -141,7 +141,8 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 	}
 }
 
-// graves is a state that counts how many removed keys its scans walk over, as a store on disk does until it is compacted.
+// graves is a state that counts how many removed keys its scans walk over, as a store on disk does until it
+// is compacted.
 type graves struct {
 	*state.MemReader
 	gone   []string // in order

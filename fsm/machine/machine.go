@@ -54,9 +54,9 @@ type Machine struct {
 	replyBytes uint64
 	cache      *execCache
 	entities   *entityCache
-	// ready counts the pending tasks in each queue, pinned lists the digests of a function whose queues are not empty, in
-	// order, stuck counts the stuck executions, and digests are those of functions that have any. All are caches of the
-	// state.
+	// ready counts the pending tasks in each queue, pinned lists the digests of a function whose queues are
+	// not empty, in order, stuck counts the stuck executions, and digests are those of functions that have
+	// any. All are caches of the state.
 	ready   map[state.Queue]int
 	pinned  map[state.Queue][]string
 	stuck   int

@@ -107,8 +107,8 @@ func (t *txn) answerPromise(ns, from string, to asker, outcome []byte) error {
 		Kind: &commandv1.Message_PromiseDone{PromiseDone: &commandv1.PromiseDone{Outcome: wire.EncodeOutcome(outcome)}}})
 }
 
-// receivePromiseDone settles the promise of the operation that awaits another one. An answer for another incarnation, or a
-// second one, changes nothing.
+// receivePromiseDone settles the promise of the operation that awaits another one. An answer for another
+// incarnation, or a second one, changes nothing.
 func (t *txn) receivePromiseDone(msg *commandv1.Message, w *commandv1.PromiseDone) error {
 	t.level = max(t.level, state.LevelFunctions)
 	p, ok := t.store(msg.Namespace).Promise(msg.ToId)

@@ -11,8 +11,8 @@ import (
 
 const resolved = perdurev1.PromiseState_PROMISE_STATE_RESOLVED
 
-// A client settles a promise that a function has made, once; the function is resumed by its value. No other promise of an
-// operation is a client's to settle.
+// A client settles a promise that a function has made, once; the function is resumed by its value. No other
+// promise of an operation is a client's to settle.
 func TestNewPromise(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -36,8 +36,8 @@ func TestNewPromise(t *testing.T) {
 	w.commit(w.only("w1", "f"), "return x")
 }
 
-// A token that a former incarnation gave away settles nothing: the promise that has its id now is another one. A promise
-// that a restart keeps has the tokens of both.
+// A token that a former incarnation gave away settles nothing: the promise that has its id now is another
+// one. A promise that a restart keeps has the tokens of both.
 func TestTokenOfFormerIncarnation(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -78,8 +78,9 @@ func TestTokenOfFormerIncarnation(t *testing.T) {
 	}
 }
 
-// An execution has the value of any promise by its id: one that is settled, one that is settled later, an execution's, and
-// none; in its own partition and in the other one. An answer that comes after the asker's end changes nothing.
+// An execution has the value of any promise by its id: one that is settled, one that is settled later, an
+// execution's, and none; in its own partition and in the other one. An answer that comes after the asker's
+// end changes nothing.
 func TestAwaitPromise(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		p := newPipe(t)

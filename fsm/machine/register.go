@@ -7,9 +7,9 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// applyRegisterFunctions records that workers serve these functions, so that a start of a function that no worker has ever
-// registered can be refused by name. A digest that is new to a function becomes its current one. Stuck executions that
-// other code gave back are announced again.
+// applyRegisterFunctions records that workers serve these functions, so that a start of a function that no
+// worker has ever registered can be refused by name. A digest that is new to a function becomes its current
+// one. Stuck executions that other code gave back are announced again.
 func applyRegisterFunctions(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	for _, fn := range cmd.GetRegisterFunctions().Functions {
 		if err := reserved(fn); err != nil {

@@ -323,8 +323,8 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 	return out, kept, nil
 }
 
-// childBeganNow reports whether a child in this partition has begun in this entry, so that it cannot begin again in it. p is
-// the promise by which the parent has it.
+// childBeganNow reports whether a child in this partition has begun in this entry, so that it cannot begin
+// again in it. p is the promise by which the parent has it.
 func (t *txn) childBeganNow(ns string, promise id.PromiseID, p recovery.Promise) bool {
 	childID := string(promise)
 	if elsewhere, ok := state.ChildOf(p); ok {
@@ -371,9 +371,9 @@ func (t *txn) takeOver(ex *execution, call openCall) {
 	}
 }
 
-// startChildAgain begins a new incarnation of a child for a new incarnation of its parent. A spread child gets
-// another root id; the former one runs on without a caller, unless its close policy says otherwise. One with an id of its
-// own is replaced.
+// startChildAgain begins a new incarnation of a child for a new incarnation of its parent. A spread child
+// gets another root id; the former one runs on without a caller, unless its close policy says otherwise. One
+// with an id of its own is replaced.
 func (t *txn) startChildAgain(ex *execution, call openCall) {
 	s, childID := t.store(ex.ns), string(call.promise)
 	if child, ok := t.execution(ex.ns, childID); ok {

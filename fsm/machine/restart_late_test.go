@@ -12,8 +12,8 @@ import (
 	"perdure/fsm/wire"
 )
 
-// places are where a child of "a" can be: in its partition, under a root id of its own, under an id of the parent's choice in
-// another partition and in its own.
+// places are where a child of "a" can be: in its partition, under a root id of its own, under an id of the
+// parent's choice in another partition and in its own.
 func (w *world) places() map[string]string {
 	out := map[string]string{"near": "", "spread": " spread"}
 	for i := 0; len(out) < 4; i++ {
@@ -35,9 +35,9 @@ func newChildrenCmd(request []byte, event int) *commandv1.Command {
 	return cmd
 }
 
-// A restart that starts children again, in the entry of the commit that starts them, of a signal to one, of another restart,
-// and while the messages that start them are under way: the new incarnation has one child, which runs and whose result it
-// gets.
+// A restart that starts children again, in the entry of the commit that starts them, of a signal to one, of
+// another restart, and while the messages that start them are under way: the new incarnation has one child,
+// which runs and whose result it gets.
 func TestRestartNewChildrenInOneEntry(t *testing.T) {
 	for place := range newWorld(t, 3).places() {
 		for _, with := range []string{"commit", "commit and signal", "message under way", "all"} {
@@ -115,7 +115,8 @@ func TestRestartNewChildrenInOneEntry(t *testing.T) {
 	}
 }
 
-// Results, retries and ends of the children of a former incarnation that come late, or again, do not reach the new one's.
+// Results, retries and ends of the children of a former incarnation that come late, or again, do not reach
+// the new one's.
 func TestRestartNewChildrenLateResults(t *testing.T) {
 	for place := range newWorld(t, 3).places() {
 		for _, end := range []string{"return late", "fail app:no", "cancelled", "terminated"} {

@@ -15,8 +15,8 @@ import (
 	"perdure/recovery"
 )
 
-// applySignal delivers a signal from outside, and starts its target if the signal brings a start. It is idempotent by its
-// stored reply.
+// applySignal delivers a signal from outside, and starts its target if the signal brings a start. It is
+// idempotent by its stored reply.
 func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSignal(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)

@@ -8,9 +8,9 @@ import (
 	"perdure/recovery"
 )
 
-// signalFuture begins a wait for a signal that can be one of several waits: an invocation that completes when the
-// execution has a signal of the name that it has not consumed. It consumes none, so a wait that is cancelled or never read
-// takes no signal from another one.
+// signalFuture begins a wait for a signal that can be one of several waits: an invocation that completes when
+// the execution has a signal of the name that it has not consumed. It consumes none, so a wait that is
+// cancelled or never read takes no signal from another one.
 func (c *commit) signalFuture(e journal.InvokeScheduled) error {
 	if c.t.m.feature < state.LevelFunctions {
 		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "operation %q needs feature level %d, the partition is at %d",

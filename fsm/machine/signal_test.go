@@ -168,8 +168,8 @@ func TestAbandonedSignalWait(t *testing.T) {
 	}
 }
 
-// The sender of one-way operations continues at once. One completes when the target's partition answers, if its sender is
-// still open then.
+// The sender of one-way operations continues at once. One completes when the target's partition answers, if
+// its sender is still open then.
 func TestOneWay(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		w := newWorld(t, 2)
@@ -246,8 +246,9 @@ func TestOneWayRefused(t *testing.T) {
 	w.commit(v, "return x")
 }
 
-// A signal that brings a start: it starts what is not there, goes to what is open whatever its input, and starts an ended
-// execution again only if its reuse says so. It is one change, and its repetition the same answer.
+// A signal that brings a start: it starts what is not there, goes to what is open whatever its input, and
+// starts an ended execution again only if its reuse says so. It is one change, and its repetition the same
+// answer.
 func TestSignalWithStart(t *testing.T) {
 	w := newWorld(t, 1)
 	with := func(function, input string, reuse perdurev1.Reuse) *commandv1.Command {

@@ -10,8 +10,8 @@ import (
 	"perdure/fsm/wire"
 )
 
-// Entities of the simulation: accounts that clients and other accounts signal and call. Their workers are lost, late and
-// doubled as those of executions.
+// Entities of the simulation: accounts that clients and other accounts signal and call. Their workers are
+// lost, late and doubled as those of executions.
 
 func (s *simulation) registerAccounts() {
 	for _, p := range s.parts {

@@ -311,7 +311,8 @@ func (s *simulation) badCommit(good *commandv1.Command) {
 	})
 }
 
-// over reports whether an execution is another incarnation by now, or gone with the attempt of its caller that started it.
+// over reports whether an execution is another incarnation by now, or gone with the attempt of its caller
+// that started it.
 func (s *simulation) over(token *perdurev1.TaskToken) bool {
 	b, ok, _ := s.at(token.Id).m.State().Get(keys.Of(keys.Header, ns, token.Id))
 	h, err := state.DecodeHeader(b)
@@ -674,8 +675,8 @@ func (s *simulation) verifyResult(c *census, h state.Header, ev journal.InvokeCo
 	}
 }
 
-// verifySends checks that a send is recorded as delivered if the target's journal has the signal, and only then, and that
-// all sends were answered.
+// verifySends checks that a send is recorded as delivered if the target's journal has the signal, and only
+// then, and that all sends were answered.
 func (s *simulation) verifySends() {
 	s.t.Helper()
 	got := map[string]bool{}
@@ -731,7 +732,8 @@ func (s *simulation) verifySends() {
 	}
 }
 
-// verifySignals checks that every accepted signal was delivered, and none twice. A child's next attempt numbers them anew.
+// verifySignals checks that every accepted signal was delivered, and none twice. A child's next attempt
+// numbers them anew.
 func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad func(string, ...any)) {
 	s.t.Helper()
 	seen := map[string]bool{}

@@ -10,11 +10,11 @@ import (
 	"perdure/id"
 )
 
-// This file is about what running steps report by heartbeats. An incarnation has the last heartbeat of each of its steps
-// without a result. It is dropped with the step's result, or at the incarnation's end.
+// This file is about what running steps report by heartbeats. An incarnation has the last heartbeat of each
+// of its steps without a result. It is dropped with the step's result, or at the incarnation's end.
 
-// reported stores the heartbeats of an execution's steps, whose task the reporting worker holds. It ignores those of a step
-// that has a result, or that the execution has not come to.
+// reported stores the heartbeats of an execution's steps, whose task the reporting worker holds. It ignores
+// those of a step that has a result, or that the execution has not come to.
 func (t *txn) reported(ex *execution, steps []*perdurev1.StepHeartbeat) {
 	if t.m.feature < state.LevelFunctions || ex.h.Status.Terminal() {
 		return // replicas without the feature level know no heartbeats of steps
@@ -46,7 +46,8 @@ func (t *txn) reported(ex *execution, steps []*perdurev1.StepHeartbeat) {
 	}
 }
 
-// running reports whether a heartbeat is of a step without a result, or of the operation that the execution begins next.
+// running reports whether a heartbeat is of a step without a result, or of the operation that the execution
+// begins next.
 func (ex *execution) running(s state.StepHeartbeat) bool {
 	inv, ok := ex.j.Invoke(id.PromiseID(ex.h.ID).Child(s.Child))
 	if !ok {

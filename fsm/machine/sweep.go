@@ -118,8 +118,8 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 	return next, false
 }
 
-// beingCleanedUp reports whether an execution below ex, or one between the two, was cancelled and has a clean-up that is
-// still open.
+// beingCleanedUp reports whether an execution below ex, or one between the two, was cancelled and has a
+// clean-up that is still open.
 func (t *txn) beingCleanedUp(ex *execution, objectID string) bool {
 	for objectID != ex.h.ID {
 		if h, ok := t.headerOf(ex.ns, objectID); ok && t.cleanupOpen(ex.ns, &h) {

@@ -11,9 +11,9 @@ import (
 
 const defaultTickLimit = 256
 
-// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries, then sweeps,
-// then children; within a kind by time and id (recovery protocol, sweep order). It also evicts stored replies that are too
-// old.
+// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries,
+// then sweeps, then children; within a kind by time and id (recovery protocol, sweep order). It also evicts
+// stored replies that are too old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
 	if limit <= 0 {

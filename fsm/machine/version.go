@@ -69,8 +69,8 @@ func (m *Machine) readDigests(below state.Reader) error {
 // Stuck is how many executions wait for code that fits their journals.
 func (m *Machine) Stuck() int { return m.stuck }
 
-// queuesOf lists the queues whose tasks a grant's worker can run: of each function the one that is pinned to no digest, and
-// those of the worker's digests, or all if it states none.
+// queuesOf lists the queues whose tasks a grant's worker can run: of each function the one that is pinned to
+// no digest, and those of the worker's digests, or all if it states none.
 func (t *txn) queuesOf(o *commandv1.Grant) []state.Queue {
 	out := make([]state.Queue, 0, len(o.Functions)*(1+len(o.Digests)))
 	for _, fn := range o.Functions {
@@ -88,8 +88,8 @@ func (t *txn) queuesOf(o *commandv1.Grant) []state.Queue {
 	return out
 }
 
-// digest is what a new execution of a function is pinned to: its caller's digest if workers of that have the function, or if
-// no worker of any digest has it, else the function's current one.
+// digest is what a new execution of a function is pinned to: its caller's digest if workers of that have the
+// function, or if no worker of any digest has it, else the function's current one.
 func (t *txn) digest(ns, function, callers string) string {
 	switch {
 	case t.m.feature < state.LevelFunctions:
@@ -140,8 +140,8 @@ func stuckKey(ns string, task recovery.Task) []byte {
 	return keys.Of(keys.Stuck, ns, state.QueueOf(ns, task.Target).Function, task.ID)
 }
 
-// wakeStuck announces stuck executions of a function again, except those that this very code does not fit. It returns how many,
-// at most limit.
+// wakeStuck announces stuck executions of a function again, except those that this very code does not fit. It
+// returns how many, at most limit.
 func (t *txn) wakeStuck(ns, function, code string, limit int) int {
 	prefix := keys.Of(keys.Stuck, ns, function)
 	var ids []string

@@ -59,9 +59,9 @@ func (w *world) mismatch(v *view, code string) {
 	w.do(cmd)
 }
 
-// An execution is pinned to the digest that was current at its start, or that its start names. Its tasks go to workers of
-// that digest, to those that declare it, and to those that state none. A digest stays known, so a worker that comes back
-// does not make it current again.
+// An execution is pinned to the digest that was current at its start, or that its start names. Its tasks go
+// to workers of that digest, to those that declare it, and to those that state none. A digest stays known, so
+// a worker that comes back does not make it current again.
 func TestDigestPins(t *testing.T) {
 	w := newWorld(t, 1)
 	start := func(id, digest string) {
@@ -123,8 +123,9 @@ func TestDigestPinsByLevel(t *testing.T) {
 	w.commit(w.takeAs("w", "v2", "f")[0], "return")
 }
 
-// A child takes its parent's digest if a worker of that digest has the child's function, else the current digest of its own
-// function; spread or not. A function that no versioned worker has takes its parent's. The next incarnation of a loop takes the current one.
+// A child takes its parent's digest if a worker of that digest has the child's function, else the current
+// digest of its own function; spread or not. A function that no versioned worker has takes its parent's. The
+// next incarnation of a loop takes the current one.
 func TestDigestOfChildren(t *testing.T) {
 	for _, how := range []string{"", " spread"} {
 		w := newWorld(t, 3)
@@ -279,8 +280,8 @@ func TestStuckCode(t *testing.T) {
 	})
 }
 
-// An open execution is pinned to another digest by hand, whether its task is with a worker, waits for one of a digest that is
-// gone, or is blocked. It keeps its journal, and the former worker effects nothing.
+// An open execution is pinned to another digest by hand, whether its task is with a worker, waits for one of
+// a digest that is gone, or is blocked. It keeps its journal, and the former worker effects nothing.
 func TestPinnedByHand(t *testing.T) {
 	repin := func(w *world) *perdurev1.RestartResponse {
 		cmd := restartCmd(w.request(), "e", fromFailure, 0)

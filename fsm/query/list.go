@@ -126,8 +126,8 @@ func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Err
 // unservedMS is how long a task of a pinned execution may wait before it counts as a problem.
 const unservedMS = 10_000
 
-// unserved says that no worker has taken the task of an execution that is pinned to a digest; empty if one has, or if the
-// task has not waited for long.
+// unserved says that no worker has taken the task of an execution that is pinned to a digest; empty if one
+// has, or if the task has not waited for long.
 func (x *Read) unserved(objectID string) string {
 	task, ok := x.Task(x.Query.Namespace, objectID)
 	if !ok || task.State != recovery.TaskPending {

@@ -22,9 +22,10 @@ const (
 	CloseAbandon   ClosePolicy = 3
 )
 
-// These tags mark the proxy promise of a child in another place: of one whose root id depends on its parent's incarnation,
-// and of one with an id of its own. The value is the close policy, the retries if there are any, and the child's id. The
-// child's own tags follow, each with a prefix. Proxy promises of states below LevelFunctions have no tag.
+// These tags mark the proxy promise of a child in another place: of one whose root id depends on its parent's
+// incarnation, and of one with an id of its own. The value is the close policy, the retries if there are any,
+// and the child's id. The child's own tags follow, each with a prefix. Proxy promises of states below
+// LevelFunctions have no tag.
 const (
 	spreadTag      = "$child"
 	ownIDTag       = "$child-id"

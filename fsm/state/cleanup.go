@@ -7,8 +7,9 @@ import (
 	"perdure/id"
 )
 
-// FunctionCleanup begins the name under which the clean-ups of a function's cancelled executions wait for a worker. Only
-// a worker that knows clean-ups takes them (Hello.cleanups); one that does not would run the function from its beginning.
+// FunctionCleanup begins the name under which the clean-ups of a function's cancelled executions wait for a
+// worker. Only a worker that knows clean-ups takes them (Hello.cleanups); one that does not would run the
+// function from its beginning.
 const FunctionCleanup = "$cleanup:"
 
 // The child numbers of clean-ups: the last ones there are, which no operation reaches. The first incarnation of an id

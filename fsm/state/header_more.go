@@ -11,14 +11,14 @@ type HeaderMore struct {
 	CleanupChild uint32
 	// ClosePolicy is what becomes of a child in its parent's partition when its parent ends first.
 	ClosePolicy ClosePolicy
-	// ChildrenAt is the deadline to reach the next open children of a cancelled or ended execution, ChildrenFrom the child
-	// number to go on with; 0 when there are none.
+	// ChildrenAt is the deadline to reach the next open children of a cancelled or ended execution,
+	// ChildrenFrom the child number to go on with; 0 when there are none.
 	ChildrenAt   int64
 	ChildrenFrom uint32
 	// Terminated: the execution was terminated, not cancelled.
 	Terminated bool
-	// Retry says how a failed attempt of a child is repeated. FailedAttempts counts those that were, RetryAt is when the
-	// present one begins; 0 for the first.
+	// Retry says how a failed attempt of a child is repeated. FailedAttempts counts those that were, RetryAt
+	// is when the present one begins; 0 for the first.
 	Retry          Retry
 	FailedAttempts uint32
 	RetryAt        int64

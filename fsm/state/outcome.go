@@ -44,8 +44,8 @@ func OfSend(p recovery.Promise) bool {
 	return p.External && p.Target == "" && (len(p.Param) > 0 || OfNewPromise(p))
 }
 
-// entityTag marks the promise of a function's call of an entity, or of its critical section. A user's tags cannot have it
-// there: these promises have no others.
+// entityTag marks the promise of a function's call of an entity, or of its critical section. A user's tags
+// cannot have it there: these promises have no others.
 const entityTag = "$entity"
 
 // EntityTags are the tags of a promise that entities settle.
@@ -57,8 +57,8 @@ const (
 	OfLocks      = "locks"
 )
 
-// OfEntity reports whether entities settle a promise of a send. Its parameter is the entity's id, for a critical section
-// that of the first entity.
+// OfEntity reports whether entities settle a promise of a send. Its parameter is the entity's id, for a
+// critical section that of the first entity.
 func OfEntity(p recovery.Promise) bool {
 	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == entityTag
 }
@@ -70,8 +70,8 @@ const newPromiseTag = "$promise"
 // NewPromiseTags are the tags of a promise that a function has made for clients to settle.
 func NewPromiseTags() []recovery.Tag { return []recovery.Tag{{Key: newPromiseTag}} }
 
-// OfNewPromise reports whether a function has made an operation's promise for clients to settle. The id of such a promise
-// is an operation's; a standalone promise with this tag has another id.
+// OfNewPromise reports whether a function has made an operation's promise for clients to settle. The id of
+// such a promise is an operation's; a standalone promise with this tag has another id.
 func OfNewPromise(p recovery.Promise) bool {
 	return p.External && p.Target == "" && !p.Timer && len(p.Param) == 0 && len(p.Tags) == 1 && p.Tags[0].Key == newPromiseTag
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Queue is a queue of pending tasks: those of a function's executions that are pinned to one component digest, or to none
-// if Digest is empty.
+// Queue is a queue of pending tasks: those of a function's executions that are pinned to one component
+// digest, or to none if Digest is empty.
 type Queue struct{ Namespace, Function, Digest string }
 
 // Target is the queue's name: the target of its tasks. A function's name holds no NUL, a digest may hold any byte.
@@ -39,8 +39,8 @@ func Pinned(function string) bool {
 // MaxDigests bounds the digests that a function remembers; the oldest is forgotten first.
 const MaxDigests = 64
 
-// Digests are the component digests of the workers that have served a function, in the order of their first attachment. The
-// last one is current: executions that name no digest are pinned to it.
+// Digests are the component digests of the workers that have served a function, in the order of their first
+// attachment. The last one is current: executions that name no digest are pinned to it.
 type Digests []string
 
 // Encode returns the digests as they are stored.

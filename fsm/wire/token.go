@@ -6,8 +6,9 @@ import (
 	"perdure/recovery"
 )
 
-// TokenOf refuses a token that an earlier incarnation than the promise's gave away: it was for a promise that is gone. An
-// incarnation that keeps the promise of a former one gives away tokens of its own number. 0 is an id, and no token.
+// TokenOf refuses a token that an earlier incarnation than the promise's gave away: it was for a promise that
+// is gone. An incarnation that keeps the promise of a former one gives away tokens of its own number. 0 is an
+// id, and no token.
 func TokenOf(ns string, p recovery.Promise, incarnation uint64) *api.Error {
 	if incarnation == 0 || incarnation >= p.Incarnation {
 		return nil

@@ -2,9 +2,10 @@
 // splits that capacity over links, one for each node that assigns tasks, and follows each unit of credit until a task
 // uses it.
 //
-// Ledger is the side that splits: a worker that has a session with every node, or one node on behalf of a worker that
-// cannot. Share is the side that spends: a node's session with the worker. Both are values without lock, clock or goroutine. A ledger takes
-// events and answers actions; the caller sends, waits and keeps the time:
+// Ledger is the side that splits: a worker that has a session with every node, or one node on behalf of a
+// worker that cannot. Share is the side that spends: a node's session with the worker. Both are values
+// without lock, clock or goroutine. A ledger takes events and answers actions; the caller sends, waits and
+// keeps the time:
 //
 //	var step func(e credit.Event)
 //	step = func(e credit.Event) {

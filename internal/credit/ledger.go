@@ -54,8 +54,8 @@ func New(cfg Config, now int64, held ...Task) *Ledger {
 	return &Ledger{cfg: cfg, heard: now, held: HeldBy(held...), queued: map[Task]cover{}}
 }
 
-// Step takes one event in and answers what to do about it, in this order. An action's answer may be given to Step before
-// the next action is carried out.
+// Step takes one event in and answers what to do about it, in this order. An action's answer may be given to
+// Step before the next action is carried out.
 func (l *Ledger) Step(now int64, e Event) []Action {
 	l.out = nil
 	e.apply(l, now)
@@ -155,7 +155,8 @@ func (l *Ledger) settle(now int64) {
 	}
 }
 
-// grant grants idle credit: round-robin to the links that need some; otherwise to the link with the least, of nodes that lead.
+// grant grants idle credit: round-robin to the links that need some; otherwise to the link with the least, of
+// nodes that lead.
 func (l *Ledger) grant() {
 	if l.idle == 0 || len(l.links) == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 
 var events = flag.Int("credit.events", 200_000, "the events of TestWalk")
 
-// A walk is a ledger among all that it deals with: a worker, holders of its credit, and messages between them, which are
-// lost, doubled and overtaken.
+// A walk is a ledger among all that it deals with: a worker, holders of its credit, and messages between
+// them, which are lost, doubled and overtaken.
 type walk struct {
 	t    *testing.T
 	rng  *rand.Rand

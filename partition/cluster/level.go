@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// foundingTimeout bounds how long the directory's leader waits for the founders' levels before it makes the directory.
+	// foundingTimeout bounds how long the directory's leader waits for the founders' levels before it makes
+	// the directory.
 	foundingTimeout = 3 * time.Second
-	// announceTimeout bounds one announcement; announceMin and announceMax bound the pause between two to one leader of the
-	// directory. Each may add an entry to a log that is never cut, and an earlier program keeps no levels.
+	// announceTimeout bounds one announcement; announceMin and announceMax bound the pause between two to one
+	// leader of the directory. Each may add an entry to a log that is never cut, and an earlier program keeps
+	// no levels.
 	announceTimeout          = time.Second
 	announceMin, announceMax = time.Second, 30 * time.Second
 )

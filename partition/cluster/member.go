@@ -40,7 +40,8 @@ type Env interface {
 	Check(ctx context.Context)
 	// ClockJumped is called when Now has jumped, so that timers are set again.
 	ClockJumped()
-	// Levels asks members which feature levels their programs know, by server id; it leaves out those that do not answer.
+	// Levels asks members which feature levels their programs know, by server id; it leaves out those that do
+	// not answer.
 	Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64
 	// StateLevel is the highest feature level that a state on this node has reached.
 	StateLevel() uint64
@@ -66,8 +67,8 @@ type Options struct {
 	Hints func() []Hint
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
 	Ahead func() time.Duration
-	// FeatureLevel is the newest that this program knows; 0 for state.FeatureLevel. AutoUpgrade raises the cluster's as soon
-	// as every member knows a newer one.
+	// FeatureLevel is the newest that this program knows; 0 for state.FeatureLevel. AutoUpgrade raises the
+	// cluster's as soon as every member knows a newer one.
 	FeatureLevel uint64
 	AutoUpgrade  bool
 	// Lifetime ends when the node begins to stop, Halted is closed when it has halted by itself.

@@ -7,12 +7,12 @@
 //	free <   R    Critical  nothing is proposed and nothing compacted
 //	free < R/2    Full      no new log entry is appended and no memtable flushed
 //
-// Below that mark, entries may use the reserve if a leader cannot begin without them: those that a majority lacks, and
-// those of the election itself. Few other writes remain: an admitted record of the write-ahead log, a MANIFEST, a seal, a term.
-// They must not fail, because Pebble and Raft end the process when one does. So the file system that the
-// Guard wraps never returns ENOSPC for such a write: it gives up the reserve file and waits until there is
-// space. Writes of tables do return it: Pebble drops a table that it cannot finish and begins again, and the
-// wrapper delays the new one until there is space.
+// Below that mark, entries may use the reserve if a leader cannot begin without them: those that a majority
+// lacks, and those of the election itself. Few other writes remain: an admitted record of the write-ahead
+// log, a MANIFEST, a seal, a term. They must not fail, because Pebble and Raft end the process when one does.
+// So the file system that the Guard wraps never returns ENOSPC for such a write: it gives up the reserve file
+// and waits until there is space. Writes of tables do return it: Pebble drops a table that it cannot finish
+// and begins again, and the wrapper delays the new one until there is space.
 //
 // The reserve is a file of R bytes, ReserveFile, that is preallocated in the directory. An operator who needs space to
 // purge executions deletes it; the Guard makes it again when enough space is free.

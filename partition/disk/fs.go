@@ -64,8 +64,9 @@ func (g *Guard) await(level Level) error {
 	return err
 }
 
-// checkTable refuses to write n bytes of a table that would leave less than the mark of a level free. While stores open,
-// a flush gives up the reserve first: Pebble opens no log before it has flushed what it read of it.
+// checkTable refuses to write n bytes of a table that would leave less than the mark of a level free. While
+// stores open, a flush gives up the reserve first: Pebble opens no log before it has flushed what it read of
+// it.
 func (g *Guard) checkTable(n int64, level Level) error {
 	err := g.Check(n, level)
 	if err != nil && level == Full && g.opening.Load() {

@@ -18,8 +18,8 @@ import (
 const (
 	// pinDuration is how long a partition stays with the node that an operator has moved it to.
 	pinDuration = 10 * time.Minute
-	// A member must have answered, and this node have led, for settleHalves half heartbeat timeouts before a leadership is
-	// moved: 5 s with the default of 2 s.
+	// A member must have answered, and this node have led, for settleHalves half heartbeat timeouts before a
+	// leadership is moved: 5 s with the default of 2 s.
 	settleHalves = 5
 	// A transfer is stuck after the transport's timeout and stuckElections election timeouts.
 	stuckElections   = 2

@@ -43,8 +43,9 @@ func candidateOf(server, addr string, st *commandv1.ReplicaStatus) candidate {
 		time.Duration(st.ContactMs) * time.Millisecond}
 }
 
-// preferred returns the candidate that should campaign, judged by what me knows. try counts me's attempts from 0. The
-// bool reports whether me should start that campaign now; if not, it waits. unreachable are the voters that did not answer.
+// preferred returns the candidate that should campaign, judged by what me knows. try counts me's attempts
+// from 0. The bool reports whether me should start that campaign now; if not, it waits. unreachable are the
+// voters that did not answer.
 func preferred(me candidate, others []candidate, unreachable []string, try int) (candidate, bool) {
 	best := me
 	for _, o := range others {

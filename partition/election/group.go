@@ -38,8 +38,9 @@ type Group interface {
 	// Serves reports whether this member leads and has applied what earlier leaders committed.
 	Serves() bool
 	Servers() ([]raft.Server, error)
-	// Campaign has a server campaign at once, without a pre-vote; Concede makes a candidate a follower in the next term.
-	// Both block until Raft's main loop there has taken the request, for the transport's timeout at most.
+	// Campaign has a server campaign at once, without a pre-vote; Concede makes a candidate a follower in the
+	// next term. Both block until Raft's main loop there has taken the request, for the transport's timeout
+	// at most.
 	Campaign(server, addr string) error
 	Concede(server, addr string, term uint64) error
 	// Transfer moves the leadership to a server. It blocks until this member no longer leads, or ctx ends.

@@ -60,8 +60,8 @@ func (f *Failover) checkLiveness() {
 	}
 }
 
-// Witnessed returns for how much of a time without contact this node can testify: only the time since it was last delayed
-// itself.
+// Witnessed returns for how much of a time without contact this node can testify: only the time since it was
+// last delayed itself.
 func (f *Failover) Witnessed(silent time.Duration) time.Duration {
 	s, now := f.scanned.Load(), f.Clock.Now()
 	if s == nil || now.Sub(s.last) > 2*f.HeartbeatTimeout/scansPerTimeout {

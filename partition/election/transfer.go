@@ -20,9 +20,10 @@ const (
 	// allTimeout bounds TransferAll, retryPause is its pause before a failed transfer is tried again.
 	allTimeout = 2 * time.Second
 	retryPause = 50 * time.Millisecond
-	// retryAfter is how long a group is not transferred again to a server after that failed. In the library (v1.7.3) a
-	// transfer that timed out leaves a request for the goroutine that replicates to that server. If a second one finds it
-	// there, and the leadership ends before the transfer does, the group refuses writes whenever this process leads it again.
+	// retryAfter is how long a group is not transferred again to a server after that failed. In the library
+	// (v1.7.3) a transfer that timed out leaves a request for the goroutine that replicates to that server.
+	// If a second one finds it there, and the leadership ends before the transfer does, the group refuses
+	// writes whenever this process leads it again.
 	retryAfter = time.Minute
 )
 

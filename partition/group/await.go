@@ -30,8 +30,9 @@ func Settled(reply *commandv1.QueryReply) bool {
 	return false
 }
 
-// immutable reports whether no later state answers q differently, so that any replica may answer. It is so for what a
-// start or a call of the caller's own has brought about. Without an incarnation an id may have been started again since.
+// immutable reports whether no later state answers q differently, so that any replica may answer. It is so
+// for what a start or a call of the caller's own has brought about. Without an incarnation an id may have
+// been started again since.
 func (a answer) immutable(q *commandv1.Query) bool {
 	if a.refused != nil || !Settled(a.reply) {
 		return false
@@ -98,8 +99,9 @@ func (r *reader) Await(ctx context.Context, q *commandv1.Query, wait time.Durati
 	}
 }
 
-// awaited reads for an Await. A former leader that has not noticed its successor may find the object pending: it waits in
-// vain, until it notices. Every other answer is confirmed, except for one that cannot change; last asks for any answer.
+// awaited reads for an Await. A former leader that has not noticed its successor may find the object pending:
+// it waits in vain, until it notices. Every other answer is confirmed, except for one that cannot change;
+// last asks for any answer.
 func (r *reader) awaited(ctx context.Context, q *commandv1.Query, last bool) (answer, error) {
 	a, err := r.read(q)
 	if err != nil || a.immutable(q) {

@@ -39,8 +39,8 @@ func resultOf(id string, incarnation uint64) *commandv1.Query {
 		Result: &perdurev1.ResultRequest{Namespace: ns, Id: id, Incarnation: incarnation}}}
 }
 
-// TestAwaitOfAnIncarnation: the result of an incarnation is answered when it comes, and later, without a confirmation of
-// leadership: nothing changes it any more.
+// TestAwaitOfAnIncarnation: the result of an incarnation is answered when it comes, and later, without a
+// confirmation of leadership: nothing changes it any more.
 func TestAwaitOfAnIncarnation(t *testing.T) {
 	n := newMemNode(t, 1)
 	r := n.router.Replicas()[0]
@@ -128,8 +128,8 @@ func TestAwaitIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestAwaitEndsWithTheLeadership: whoever waits is told at once that another node leads, that the node stops, and when his
-// own time is over.
+// TestAwaitEndsWithTheLeadership: whoever waits is told at once that another node leads, that the node stops,
+// and when his own time is over.
 func TestAwaitEndsWithTheLeadership(t *testing.T) {
 	n := newMemNode(t, 1)
 	r := n.router.Replicas()[0]

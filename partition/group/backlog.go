@@ -13,11 +13,12 @@ import (
 	"perdure/fsm/state"
 )
 
-// A function that signals an entity faster than the entity runs must wait, and nothing that was sent may be lost or
-// overtaken. So the source's leader refuses the commits of such functions before it proposes them, and their workers
-// commit again: while the entity's partition says that its backlog is full, and while the outbox to that partition holds
-// outboxBound messages. It learns of full backlogs from the answers to shipments, and asks every askPause until they are
-// full no more. What it knows is memory; the next leader learns it from its first shipments.
+// A function that signals an entity faster than the entity runs must wait, and nothing that was sent may be
+// lost or overtaken. So the source's leader refuses the commits of such functions before it proposes them,
+// and their workers commit again: while the entity's partition says that its backlog is full, and while the
+// outbox to that partition holds outboxBound messages. It learns of full backlogs from the answers to
+// shipments, and asks every askPause until they are full no more. What it knows is memory; the next leader
+// learns it from its first shipments.
 const (
 	outboxBound = 16_384
 	askPause    = 250 * time.Millisecond

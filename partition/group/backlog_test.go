@@ -10,8 +10,9 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// A leader holds back the functions that signal an entity whose partition says that its backlog is full, asks until it is
-// full no more, and admits them then. A critical section's signals pass. What was sent before is shipped.
+// A leader holds back the functions that signal an entity whose partition says that its backlog is full, asks
+// until it is full no more, and admits them then. A critical section's signals pass. What was sent before is
+// shipped.
 func TestHoldBack(t *testing.T) {
 	n := newMemNode(t, 2)
 	r := n.router.Replicas()[0]

@@ -159,8 +159,8 @@ func (q *pending) admit(p *proposal) bool {
 	return true
 }
 
-// leave ends one caller's wait. It drops the proposal, and returns true, if no other caller waits for it and it is neither
-// launched nor finished. A dropped proposal never reaches the log, so no replica applies it.
+// leave ends one caller's wait. It drops the proposal, and returns true, if no other caller waits for it and
+// it is neither launched nor finished. A dropped proposal never reaches the log, so no replica applies it.
 func (q *pending) leave(p *proposal) (dropped bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

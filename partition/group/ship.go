@@ -27,8 +27,8 @@ type shipper struct {
 	mu      sync.Mutex
 	pending map[uint32]bool
 	busy    map[uint32]bool
-	// acked is up to where each destination has applied this leadership's shipments. trimming are the destinations whose
-	// trim runs.
+	// acked is up to where each destination has applied this leadership's shipments. trimming are the
+	// destinations whose trim runs.
 	acked    map[uint32]state.Channel
 	trimming map[uint32]bool
 	// full are the entities of each destination whose backlogs are full; a destination with none has no map.

@@ -15,8 +15,8 @@ import (
 	"perdure/partition/raftgroup"
 )
 
-// refuseForDisk returns the error that refuses a command for lack of disk space, or nil. Below the low mark only what begins work is
-// refused: everything else passes while there is any space.
+// refuseForDisk returns the error that refuses a command for lack of disk space, or nil. Below the low mark
+// only what begins work is refused: everything else passes while there is any space.
 func (r *proposer) refuseForDisk(cmd *commandv1.Command) *api.Error {
 	if r.disk == nil {
 		return nil

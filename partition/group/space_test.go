@@ -55,8 +55,9 @@ func TestGuardedLog(t *testing.T) {
 	}
 }
 
-// TestGuardedLogOnStuckCluster: while no majority has space, the log takes from the reserve what a new leader needs: what
-// a majority lacks, in place of a conflicting end too, and the entries of its election. Neither uses up the reserve.
+// TestGuardedLogOnStuckCluster: while no majority has space, the log takes from the reserve what a new leader
+// needs: what a majority lacks, in place of a conflicting end too, and the entries of its election. Neither
+// uses up the reserve.
 func TestGuardedLogOnStuckCluster(t *testing.T) {
 	const reserve = 1 << 20
 	var left atomic.Int64 // free space, and the reserve

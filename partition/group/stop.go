@@ -60,8 +60,9 @@ func (r *Replica) closeState() {
 	})
 }
 
-// Released blocks until no part of this replica has its state directory open and its connections have ended, so
-// that another one may open it. The replica must have halted. The error names what still holds the directory when ctx ended.
+// Released blocks until no part of this replica has its state directory open and its connections have ended,
+// so that another one may open it. The replica must have halted. The error names what still holds the
+// directory when ctx ended.
 func (r *Replica) Released(ctx context.Context) error {
 	if err := raftgroup.Wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("its state is not closed yet: %w", err)

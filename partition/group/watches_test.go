@@ -10,8 +10,8 @@ import (
 	"perdure/partition/watch"
 )
 
-// TestWatchOfAnotherNodeIsRefused: a node that has all the watches it may have refuses another node's, by name and with a
-// hint when to ask again.
+// TestWatchOfAnotherNodeIsRefused: a node that has all the watches it may have refuses another node's, by
+// name and with a hint when to ask again.
 func TestWatchOfAnotherNodeIsRefused(t *testing.T) {
 	n := newMemNode(t, 1)
 	long := strings.Repeat("x", 1<<20) // so that few watches reach the bound

@@ -40,7 +40,8 @@ type Identity struct {
 	Member bool `json:"member,omitempty"`
 	// Since is the directory's epoch at which this server is known to have been a member; 0 if not known yet.
 	Since uint64 `json:"since,omitempty"`
-	// FeatureLevel is the cluster's, as far as this server has noted it; a program that does not know it refuses to start.
+	// FeatureLevel is the cluster's, as far as this server has noted it; a program that does not know it
+	// refuses to start.
 	FeatureLevel uint64 `json:"feature_level,omitempty"`
 	// Successor has replaced this server: nothing is ever served from this directory again. It stays nil as
 	// long as the server has not learned of one.

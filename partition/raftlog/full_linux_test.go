@@ -15,8 +15,8 @@ import (
 	"perdure/partition/disk"
 )
 
-// TestBoltWaitsForSpace: an append to a file of bbolt, whose writes pass the guarded file system by, waits on a full disk
-// until there is space. Nothing fails, and nothing is lost.
+// TestBoltWaitsForSpace: an append to a file of bbolt, whose writes pass the guarded file system by, waits on
+// a full disk until there is space. Nothing fails, and nothing is lost.
 func TestBoltWaitsForSpace(t *testing.T) {
 	mount := t.TempDir()
 	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size=8m"); err != nil {

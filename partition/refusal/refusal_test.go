@@ -13,8 +13,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Of Raft's errors only three are known to leave the log as it was. After any other, a caller may not repeat the command
-// without its request id.
+// Of Raft's errors only three are known to leave the log as it was. After any other, a caller may not repeat
+// the command without its request id.
 func TestOfRaft(t *testing.T) {
 	for _, c := range []struct {
 		err        error

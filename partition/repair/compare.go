@@ -31,7 +31,8 @@ func (e *DivergedError) Error() string {
 
 // Comparison is what a node's loop of comparisons needs of it.
 type Comparison struct {
-	// Members is how many the cluster has; Others asks the others how their replicas are, nil for one that did not answer.
+	// Members is how many the cluster has; Others asks the others how their replicas are, nil for one that
+	// did not answer.
 	Members func() int
 	Others  func(ctx context.Context) []*commandv1.NodeStatus
 	// Own returns this node's replicas that have not halted, each with a function that halts it.

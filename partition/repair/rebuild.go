@@ -23,8 +23,8 @@ var ErrRebuilding = errors.New("this replica is being rebuilt from the others")
 const (
 	// repeatWithin is for how long a rebuild answers for a repeated command.
 	repeatWithin = time.Minute
-	// rebuildTimeout bounds a whole rebuild, stopTimeout the wait for the former replica to stop, leaderTimeout the wait
-	// for a leader to copy from.
+	// rebuildTimeout bounds a whole rebuild, stopTimeout the wait for the former replica to stop,
+	// leaderTimeout the wait for a leader to copy from.
 	rebuildTimeout = time.Hour
 	stopTimeout    = 30 * time.Second
 	leaderTimeout  = 10 * time.Second

@@ -151,8 +151,8 @@ func TestCancelIsDelivered(t *testing.T) {
 	s.delivers("another namespace's worker of that id", stranger)
 }
 
-// TestUnsentIsReturned: when a session ends, the tasks that its worker was not sent are released, and no others: not what
-// it was sent, nor what it was to be sent again.
+// TestUnsentIsReturned: when a session ends, the tasks that its worker was not sent are released, and no
+// others: not what it was sent, nor what it was to be sent again.
 func TestUnsentIsReturned(t *testing.T) {
 	s := newStage(t)
 	w := s.Attach(spec("w", 4, "f"))
@@ -177,9 +177,9 @@ func TestUnsentIsReturned(t *testing.T) {
 	}
 }
 
-// TestFreshIsReturned: a task that an entry acquires while the session of its worker begins is not taken for one that an
-// earlier session may have sent, so it is released when the session ends. The session's search for tasks in the state
-// finds it, before its entry delivers it or after.
+// TestFreshIsReturned: a task that an entry acquires while the session of its worker begins is not taken for
+// one that an earlier session may have sent, so it is released when the session ends. The session's search
+// for tasks in the state finds it, before its entry delivers it or after.
 func TestFreshIsReturned(t *testing.T) {
 	for _, first := range []string{"the entry delivers", "the search finds it"} {
 		t.Run(first, func(t *testing.T) {

@@ -19,8 +19,8 @@ func (s *stage) remoteLink(w *Worker, server string) (*link, *commandv1.AttachWo
 	return l, l.opened()
 }
 
-// TestFormerLeadersTaskIsDropped: what a previous leader has sent and comes when the node knows a later term is dropped,
-// and its credit is there again.
+// TestFormerLeadersTaskIsDropped: what a previous leader has sent and comes when the node knows a later term
+// is dropped, and its credit is there again.
 func TestFormerLeadersTaskIsDropped(t *testing.T) {
 	s := newStage(t)
 	w := s.Attach(spec("w", 5, "f"))

@@ -32,7 +32,8 @@ type Spec struct {
 	Timestamp uint64
 	// Unheard is how long nothing has come from the worker.
 	Unheard time.Duration
-	// Splits: the worker splits its capacity over its sessions with every node itself, and Capacity is this node's part.
+	// Splits: the worker splits its capacity over its sessions with every node itself, and Capacity is this
+	// node's part.
 	Splits bool
 }
 

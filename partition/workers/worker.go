@@ -8,8 +8,9 @@ import (
 	"perdure/internal/credit"
 )
 
-// Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its session at this node and
-// over links, one to each other node of the cluster. A worker that splits its capacity itself (Spec.Splits) has neither.
+// Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its session at
+// this node and over links, one to each other node of the cluster. A worker that splits its capacity itself
+// (Spec.Splits) has neither.
 type Worker struct {
 	Spec
 	d     *Dispatcher

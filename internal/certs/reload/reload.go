@@ -1,5 +1,5 @@
-// Package reload keeps a value up to date with its files: certificates, lists of tokens and keys that are replaced while
-// a process runs.
+// Package reload keeps a value up to date with its files: certificates, lists of tokens and keys that are
+// replaced while a process runs.
 //
 // It owns one goroutine for each set of files. It promises that Get never reads a disk and returns the last value
 // whose files were readable and valid. It writes nothing; a crash loses nothing, since the next start reads the files.

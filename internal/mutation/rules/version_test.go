@@ -2,7 +2,8 @@ package rules
 
 import "perdure/internal/mutation"
 
-// versionBugs break the pinning of executions to versions of code, and what becomes of code that does not fit a journal.
+// versionBugs break the pinning of executions to versions of code, and what becomes of code that does not fit
+// a journal.
 var versionBugs = []mutation.Bug{
 	{
 		File: "fsm/machine/version.go", Rule: "versions: a child has its caller's digest only if workers of that serve its function",
