@@ -83,7 +83,7 @@ func TestWhatNoMessageCarries(t *testing.T) {
 		t.Errorf("the error reads %v", end)
 	}
 	// A problem of the code becomes a problem of its execution, with a message.
-	for _, in := range []string{"panic", "step name", "signal name", "function name", "tags", "receiver", "no step name"} {
+	for _, in := range []string{"panic", "step name", "signal name", "function name", "tags", "no step name"} {
 		id := strings.ReplaceAll(in, " ", "-")
 		begin(w, stuck, id, in)
 		until(t, in+" to be reported", func() error {
@@ -93,6 +93,11 @@ func TestWhatNoMessageCarries(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	// An id is data: the function gets an error.
+	begin(w, stuck, "receiver", "receiver")
+	if out, err := w.Result(soon(t), "receiver"); err != nil || !strings.Contains(string(out), "bad_request: id") {
+		t.Errorf("a signal to what is no id: %q, %v", out, err)
 	}
 	if n := x.count(durable.EventDisconnected, ""); n != 0 {
 		t.Errorf("the worker's stream broke %d times", n)

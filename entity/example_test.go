@@ -66,7 +66,10 @@ func Example() {
 	post(unlocks...)
 	fmt.Println(accounts["alice"].Lock, "/", accounts["bob"].Lock)
 
-	// Output: entered: true [alice bob] entity: signal_unlocked_only: signal "bob" by execution
-	// "transfer-1"/1 in section "transfer-1:0" as request "transfer-1:1": forbidden: the entity is in the
-	// lock set bob answers 40 alice answers 30 not locked / not locked
+	// Output:
+	// entered: true [alice bob]
+	// entity: signal_unlocked_only: signal "bob" by execution "transfer-1"/1 in section "transfer-1:0" as request "transfer-1:1": forbidden: the entity is in the lock set
+	// bob answers 40
+	// alice answers 30
+	// not locked / not locked
 }
