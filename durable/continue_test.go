@@ -52,7 +52,7 @@ func TestRefusedContinueAsNewIsReplayed(t *testing.T) {
 				return refused.Type, nil
 			})
 			c.past(f)
-			f.worker(WorkerOptions{}, fn)
+			f.worker(WorkerOptions{StickyFunctions: -1}, fn)
 			var got string
 			o := f.finished("e")
 			if err := json.NewDecoder(bytes.NewReader(o.GetValue())).Decode(&got); err != nil || got != c.typ {
