@@ -16,8 +16,8 @@
 //
 // # Leaders
 //
-// A client that makes more than a few calls asks a node who leads what, and sends each call to the node that leads the
-// id's partition: no other node passes it on. This is a guess that any node corrects. The client goes to an announced
+// With Options.CallLeaders, a client that makes more than a few calls asks a node who leads what, and sends each call to the
+// node that leads the id's partition: no other node passes it on. This is a guess that any node corrects. The client goes to an announced
 // address only where that node answers, so behind a load balancer it works as through one address.
 //
 // A Client is safe for concurrent use. It connects on first use; Dial does no I/O.
@@ -79,6 +79,9 @@ type Options struct {
 	DialOptions []grpc.DialOption
 	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
 	Timeout time.Duration
+	// CallLeaders sends each call to the node that leads the id's partition, once the client knows it: see Leaders above. A
+	// leader that the other nodes cannot reach, but the client can, then holds calls up for as long as an attempt takes.
+	CallLeaders bool
 	// Logger gets retries (debug) and reloads of files; default slog.Default().
 	Logger *slog.Logger
 

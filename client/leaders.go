@@ -70,6 +70,9 @@ func newLeaders(c *Client) *leaders {
 
 // of returns the node that leads an id; nil if that is not known, or if it has just not answered. It does not block.
 func (l *leaders) of(objectID string) *node {
+	if !l.c.opts.CallLeaders {
+		return nil
+	}
 	if l.calls.Load() < leadersAfter {
 		l.calls.Add(1)
 		return nil

@@ -118,7 +118,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 		l := newLed(t)
 		l.answer = script(started)
 		l.given = given
-		cl := l.client(Options{})
+		cl := l.client(Options{CallLeaders: true})
 		for range leadersAfter {
 			if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 				t.Fatal(err)
@@ -137,7 +137,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 func TestLeadersThatMove(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
-	cl := l.client(Options{})
+	cl := l.client(Options{CallLeaders: true})
 	l.learned(t, cl)
 	l.move(t, cl, 0, "b")
 	l.wantAt(t, cl, "b", "b", "c")
@@ -164,7 +164,7 @@ func TestLeadersThatMove(t *testing.T) {
 func TestSilentLeader(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
-	cl := l.client(Options{})
+	cl := l.client(Options{CallLeaders: true})
 	l.learned(t, cl)
 	waiting := make(chan struct{}, 1)
 	l.mu.Lock()
@@ -213,7 +213,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		return out, err
 	}
 	l.nodes["c"].server.Stop()
-	cl := l.client(Options{})
+	cl := l.client(Options{CallLeaders: true})
 	for range 2 * leadersAfter {
 		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		l.lists.Add(1)
 		return nil, status.Error(codes.PermissionDenied, "not with this token")
 	}
-	cl = l.client(Options{})
+	cl = l.client(Options{CallLeaders: true})
 	for range 10 * leadersAfter {
 		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 			t.Fatal(err)
