@@ -288,15 +288,15 @@ func (c *census) TaskTimers() iter.Seq[recovery.TaskTimer] {
 }
 
 // auditCleanups checks that no clean-up is gone that was open before the last entry, unless that has ended it: it had
-// several commands, or the clean-up's bound was over.
+// several commands, or the clean-up's bound was over. A world that is not audited after each entry cannot tell.
 func (w *world) auditCleanups(p *part, c *census, clock int64) {
 	for objectID, before := range p.cleanups {
 		h, ok := c.headers[objectID]
-		if (!ok || h.Incarnation != before.Incarnation) && w.commands == 1 && (before.DeadlineMS == 0 || before.DeadlineMS > clock) {
+		if p.index == p.cleanupsAt+1 && (!ok || h.Incarnation != before.Incarnation) && w.commands == 1 && (before.DeadlineMS == 0 || before.DeadlineMS > clock) {
 			c.problem("the clean-up %q of incarnation %d was open, and is gone", objectID, before.ParentIncarnation)
 		}
 	}
-	p.cleanups = map[string]state.Header{}
+	p.cleanups, p.cleanupsAt = map[string]state.Header{}, p.index
 	for objectID, h := range c.headers {
 		if h.IsCleanup() && !h.Status.Terminal() {
 			p.cleanups[objectID] = h

@@ -62,8 +62,9 @@ type part struct {
 	results []*Result
 	// search is a leader's search for deadlines, which gets each entry's NextExpiration.
 	search query.DeadlineSearch
-	// cleanups are the clean-ups that were open after the last entry.
-	cleanups map[string]state.Header
+	// cleanups are the clean-ups that were open after the entry at cleanupsAt.
+	cleanups   map[string]state.Header
+	cleanupsAt uint64
 }
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
