@@ -649,27 +649,33 @@ func refineExecutions(t tester, draw func(n int) int, actions int, stats map[str
 	s.finish()
 }
 
-var refinements = flag.Int("refinements", 8, "seeds of TestExecutionRefinement")
+var (
+	refinements       = flag.Int("refinements", 0, "seeds of TestExecutionRefinement; 0: a few")
+	randomRefinements = flag.Bool("refinements.random", false, "have TestExecutionRefinement draw other cases in each run, and shrink those that fail")
+)
 
 // TestExecutionRefinement: whatever becomes of messages and workers, the machine does with executions what
 // their high-level model can do, and brings about what that must.
 func TestExecutionRefinement(t *testing.T) {
 	stats := map[string]int{}
-	testkit.Checks(t, testkit.Choose(10, 10, 60))
-	rapid.Check(t, func(t *rapid.T) {
-		numbers := map[int]*rapid.Generator[int]{}
-		refineExecutions(t, func(n int) int {
-			if numbers[n] == nil {
-				numbers[n] = rapid.IntRange(0, n-1)
-			}
-			return numbers[n].Draw(t, "")
-		}, 250, stats)
-	})
-	for seed := range int64(*refinements) {
-		refineExecutions(t, seeded(seed), 500, stats)
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+	if *randomRefinements {
+		testkit.Checks(t, testkit.Choose(10, 10, 60))
+		rapid.Check(t, func(t *rapid.T) {
+			numbers := map[int]*rapid.Generator[int]{}
+			refineExecutions(t, func(n int) int {
+				if numbers[n] == nil {
+					numbers[n] = rapid.IntRange(0, n-1)
+				}
+				return numbers[n].Draw(t, "")
+			}, 250, stats)
+		})
+	}
+	seeds := *refinements
+	if seeds == 0 {
+		seeds = testkit.Choose(8, 20, 150)
+	}
+	for seed := range int64(seeds) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { refineExecutions(t, seeded(seed), 500, stats) })
 	}
 	t.Logf("%v", stats)
 	for _, what := range []string{"begun", "begun again", "erased", "restarts", "InvokeRetrying", "InvokeCompleted", "TimerFired", "SignalReceived",

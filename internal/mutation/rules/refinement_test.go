@@ -45,7 +45,7 @@ var refinementBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/chain.go", Rule: "cancel: the grace lasts as long as its caller said",
-		From: "ex.h.GraceAt == 0 || ex.h.GraceAt > t.now {", To: "ex.h.GraceAt == 0 || ex.h.GraceAt > t.now+50 {", Tests: "TestExecutionRefinement",
+		From: "ex.h.GraceAt == 0 || ex.h.GraceAt > t.now {", To: "ex.h.GraceAt == 0 || ex.h.GraceAt > t.now+50 {", Tests: "TestExecutionRefinement TestGraceOnTouch",
 	},
 	{
 		File: "fsm/machine/children.go", Rule: "children: a cancel or an end is told to one in another place",
