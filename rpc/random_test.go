@@ -308,6 +308,7 @@ func (b *babbler) call(w *world) {
 	case 3:
 		r := &perdurev1.StartRequest{}
 		fill(r)
+		r.WaitMs = min(r.WaitMs, 1)
 		_, err = w.executions.Start(ctx, r)
 	case 4:
 		r := &perdurev1.CreatePromiseRequest{}
