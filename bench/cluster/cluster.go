@@ -86,7 +86,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	}
 	for i, n := range c.nodes {
 		name := "n" + strconv.Itoa(i+1)
-		args := []string{"start", "--node-id", name, "--data", filepath.Join(c.dir, name), "--disk-reserve", "64MiB",
+		args := []string{"start", "--node-id", name, "--data", filepath.Join(c.dir, name),
 			"--grpc-addr", n.grpc, "--http-addr", n.http, "--peer-addr", n.peer, "--gossip-addr", n.gossip}
 		if o.Partitions > 0 {
 			args = append(args, "--partitions", strconv.Itoa(o.Partitions))
@@ -96,7 +96,8 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 		}
 		n.start = func() (*Process, error) {
 			cmd := exec.Command(o.Binary, append(args, o.Args...)...)
-			cmd.Env = append(os.Environ(), o.Env...)
+			// A setting, not a flag: earlier servers that a comparison starts do not know it.
+			cmd.Env = append(append(os.Environ(), "PERDURE_DISK_RESERVE=64MiB"), o.Env...)
 			return Spawn(cmd, filepath.Join(c.dir, name+".log"))
 		}
 		var err error
