@@ -40,14 +40,10 @@ var stepsFunction = durable.NewFunction("bench-steps", func(ctx durable.Context,
 
 func runSteps(ctx context.Context, e *env) (*Result, error) {
 	return e.executions(ctx, func(ctx context.Context, n int64) error {
-		h, err := stepsFunction.Start(ctx, e.client(n), e.id(n), order{n, e.text})
+		got, err := stepsFunction.Run(ctx, e.client(n), e.id(n), order{n, e.text})
 		if err != nil {
 			return err
 		}
-		got, err := h.Result(ctx)
-		if err != nil {
-			return err
-		}
-		return unequal(h.ID(), got, n+stepSum)
+		return unequal(e.id(n), got, n+stepSum)
 	})
 }
