@@ -199,6 +199,11 @@ func passing(e *perdurev1.CallError) bool {
 // ask makes a call and repeats it while that can help. It returns the answer, or the CallError that
 // repeating cannot help. When the task is lost meanwhile it does not return.
 func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
+	return t.askUntil(build, func(*perdurev1.CallError) bool { return false })
+}
+
+// askUntil is ask which also returns a CallError that givesUp accepts.
+func (t *activation) askUntil(build func() *perdurev1.WorkRequest, givesUp func(*perdurev1.CallError) bool) answer {
 	pause, unknown := askBackoffMin, 0
 	for {
 		resp, ok := t.w.roundTrip(t.hold, build)
@@ -206,7 +211,7 @@ func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 			t.unwind()
 		}
 		e := resp.GetError()
-		if e == nil || !passing(e) {
+		if e == nil || !passing(e) || givesUp(e) {
 			return resp
 		}
 		if e.GetReason() == perdurev1.Reason_REASON_OUTCOME_UNKNOWN {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,14 +165,22 @@ func checkEntity(to EntityID, operation string) error {
 // TypeUnknownOperation is the failure type of an operation that the entity does not have.
 const TypeUnknownOperation = "unknown_operation"
 
+// TypeEntityFull is the failure type of an operation whose signals an entity did not take for fullTimeout: too much
+// waits there. Nothing was sent.
+const TypeEntityFull = "entity_full"
+
+// fullTimeout is how long a batch waits for an entity whose backlog is full. The batch of an entity that waits for itself,
+// directly or through others, would wait for ever.
+const fullTimeout = 5 * time.Second
+
 // runner runs batches of an entity's operations.
 type runner interface {
-	runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error)
+	runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch, full map[string]bool) (*perdurev1.CommitEntity, error)
 }
 
-// runBatch runs the operations of a batch one after the other, as many as fit into one commit. The error says that the
-// value cannot be read.
-func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch) (*perdurev1.CommitEntity, error) {
+// runBatch runs the operations of a batch one after the other, as many as fit into one commit. An operation that signals
+// one of the full entities fails. The error says that the value cannot be read.
+func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *perdurev1.EntityBatch, full map[string]bool) (*perdurev1.CommitEntity, error) {
 	if e.codec != nil {
 		c = e.codec
 	}
@@ -199,6 +208,11 @@ func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *
 		if own := loadOf(ec.signals); err == nil && own.exceeds(id.MaxCommitBytes/2) {
 			err = &Error{Type: TypeTooLarge, NonRetryable: true, Message: fmt.Sprintf("%s of %s sends %d signals of %d bytes, the limits are %d and %d",
 				op.GetName(), b.GetId(), own.items, own.bytes, id.MaxCommitItems, id.MaxCommitBytes/2)}
+		}
+		if i := slices.IndexFunc(ec.signals, func(s *perdurev1.EntitySignal) bool { return full[s.Id] }); err == nil && i >= 0 {
+			err = &Error{Type: TypeEntityFull, Message: fmt.Sprintf("%s of %s signals %s, whose backlog stays full", op.GetName(), b.GetId(), ec.signals[i].Id)}
+			log.Warn("operation failed: an entity takes no more signals", "event", "entity_full", "operation", op.GetName(),
+				"sender", op.GetSender(), "full", ec.signals[i].Id)
 		}
 		done := &perdurev1.EntityResult{Request: op.GetRequest(), Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: result}}}
 		if err != nil {
@@ -253,10 +267,11 @@ func (e *Entity[S]) run(ctx *EntityContext, log *slog.Logger, c Codec, state *S,
 
 // runEntity runs an entity's batches until the task ends, is lost, or the worker stops.
 func (t *activation) runEntity(e runner) {
+	full := fullEntities{}
 	for batch := t.task.GetEntity(); batch != nil; {
 		t.checkpoint()
 		t.secureLease()
-		made, err := e.runBatch(t.ctx, t.log, t.codec, batch)
+		made, err := e.runBatch(t.ctx, t.log, t.codec, batch, full.failing)
 		if err != nil {
 			t.failTask(err)
 		}
@@ -264,21 +279,74 @@ func (t *activation) runEntity(e runner) {
 		const credit = 1
 		req := t.w.c.NewRequest()
 		made.Task = t.key.token()
-		resp := t.ask(func() *perdurev1.WorkRequest {
+		resp := t.askUntil(func() *perdurev1.WorkRequest {
 			// A message of its own for every attempt: an earlier one may still be on its way out.
 			again := &perdurev1.CommitEntity{Request: req.Wire(), Task: made.Task, Version: made.Version, Lane: made.Lane, Results: made.Results,
 				Exists: made.Exists, Value: made.Value, Signals: made.Signals, Credit: t.w.grantable(credit)}
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_CommitEntity{CommitEntity: again}}
-		})
-		if refusal := resp.GetError(); refusal != nil {
+		}, func(e *perdurev1.CallError) bool { return full.refused(e, batch.GetId(), t.w.clock.Now()) })
+		if refusal := resp.GetError(); refusal != nil && full.failing[refusal.GetMetadata()["id"]] && isFull(refusal) {
+			continue // the batch runs again; the operations that signal the full entity fail
+		} else if refusal != nil {
 			t.refused("a commit", refusal)
 		}
 		if resp.GetCommitEntity() == nil {
 			t.failTask(errors.New("durable: a commit of an entity was answered by something else"))
 		}
 		t.w.committed(t)
+		full.sent(made.Signals)
 		if batch = resp.GetCommitEntity().GetNext(); batch == nil {
 			t.w.activationEnded(t.hold)
 		}
+	}
+}
+
+// fullEntities are the entities that have refused the signals of an activation's batches.
+type fullEntities struct {
+	// refusals are those that each has made one after the other, with less than fullTimeout between two.
+	refusals map[string]refusals
+	// failing are those for which the present batch waits no longer.
+	failing map[string]bool
+}
+
+// refusals are the first and the last time at which an entity refused signals.
+type refusals struct{ first, last time.Time }
+
+// isFull reports whether a commit was refused because too much waits at an entity.
+func isFull(e *perdurev1.CallError) bool {
+	return e.GetReason() == perdurev1.Reason_REASON_OVERLOADED && e.GetMetadata()["rule"] == "entity_backlog"
+}
+
+// refused notes the refusal of a batch of the entity self, and reports whether the batch should wait no longer: for
+// itself it waits not at all, for another one until that has refused for fullTimeout.
+func (f *fullEntities) refused(e *perdurev1.CallError, self string, now time.Time) bool {
+	if !isFull(e) {
+		return false
+	}
+	full := e.GetMetadata()["id"]
+	r, known := f.refusals[full]
+	if !known || now.Sub(r.last) > fullTimeout {
+		r.first = now
+	}
+	r.last = now
+	if f.refusals == nil {
+		f.refusals = map[string]refusals{}
+	}
+	f.refusals[full] = r
+	if full != self && now.Sub(r.first) < fullTimeout {
+		return false
+	}
+	if f.failing == nil {
+		f.failing = map[string]bool{}
+	}
+	f.failing[full] = true
+	return true
+}
+
+// sent notes that a batch's signals were taken.
+func (f *fullEntities) sent(signals []*perdurev1.EntitySignal) {
+	f.failing = nil
+	for _, s := range signals {
+		delete(f.refusals, s.Id)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -42,7 +43,7 @@ func TestOperationThatPanics(t *testing.T) {
 	}
 	b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: "d", Name: "drop"}, &perdurev1.EntityOperation{Request: "u", Name: "unknown"})
 	var logged bytes.Buffer
-	out, err := e.runBatch(t.Context(), slog.New(slog.NewTextHandler(&logged, nil)), JSON{}, b)
+	out, err := e.runBatch(t.Context(), slog.New(slog.NewTextHandler(&logged, nil)), JSON{}, b, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestBatchFitsIntoCommit(t *testing.T) {
 			for i, n := range c.inputs {
 				b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: fmt.Sprint(i), Name: c.op, Input: []byte(fmt.Sprint(n))})
 			}
-			out, err := e.runBatch(t.Context(), slog.New(slog.DiscardHandler), JSON{}, b)
+			out, err := e.runBatch(t.Context(), slog.New(slog.DiscardHandler), JSON{}, b, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,4 +135,71 @@ func TestBatchFitsIntoCommit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Operations that signal an entity which stays full fail, and nothing of them is sent. The others run.
+func TestBatchForFullEntity(t *testing.T) {
+	e := NewEntity("sum", Op("pass", func(ctx *EntityContext, n *int, to string) (int, error) {
+		*n++
+		return *n, ctx.Signal(EntityID(to), "pass", "sum@end")
+	}))
+	b := &perdurev1.EntityBatch{Id: "sum@a", Exists: true, Value: []byte("5")}
+	for i, to := range []string{"sum@b", "sum@full", "sum@b"} {
+		b.Operations = append(b.Operations, &perdurev1.EntityOperation{Request: fmt.Sprint(i), Name: "pass", Input: []byte(`"` + to + `"`)})
+	}
+	var logged bytes.Buffer
+	out, err := e.runBatch(t.Context(), slog.New(slog.NewTextHandler(&logged, nil)), JSON{}, b, map[string]bool{"sum@full": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range out.Results {
+		got = append(got, string(r.Outcome.GetValue())+r.Outcome.GetFailure().GetType())
+	}
+	if want := []string{"6", TypeEntityFull, "7"}; !slices.Equal(got, want) || string(out.Value) != "7" {
+		t.Errorf("the results are %v, must be %v; the value is %s", got, want, out.Value)
+	}
+	if len(out.Signals) != 2 || out.Signals[0].Id != "sum@b" || out.Signals[1].Id != "sum@b" {
+		t.Errorf("the signals %v are sent", out.Signals)
+	}
+	if !strings.Contains(logged.String(), "event=entity_full operation=pass") || !strings.Contains(logged.String(), "full=sum@full") {
+		t.Errorf("the log does not name the operation and the full entity: %s", logged.String())
+	}
+}
+
+// A batch waits fullTimeout for another entity that is full, and not at all for its own. Once that has refused for so long,
+// the next batches do not wait, until it has taken a signal or has not refused for as long.
+func TestFullEntities(t *testing.T) {
+	refusal := func(entityID string) *perdurev1.CallError {
+		return &perdurev1.CallError{Reason: perdurev1.Reason_REASON_OVERLOADED, Metadata: map[string]string{"rule": "entity_backlog", "id": entityID}}
+	}
+	signals := func(to ...string) (out []*perdurev1.EntitySignal) {
+		for _, one := range to {
+			out = append(out, &perdurev1.EntitySignal{Id: one})
+		}
+		return out
+	}
+	f := fullEntities{}
+	at := time.Unix(1_000, 0)
+	step := func(what string, after time.Duration, e *perdurev1.CallError, gives bool) {
+		t.Helper()
+		at = at.Add(after)
+		if f.refused(e, "sum@self", at) != gives {
+			t.Errorf("%s: the batch gives up: %t, must: %t", what, !gives, gives)
+		}
+		if gives != f.failing[e.GetMetadata()["id"]] {
+			t.Errorf("%s: %v fail", what, f.failing)
+		}
+	}
+	step("another overload", 0, &perdurev1.CallError{Reason: perdurev1.Reason_REASON_OVERLOADED}, false)
+	step("itself", 0, refusal("sum@self"), true)
+	step("the first refusal", 0, refusal("sum@a"), false)
+	step("a little later", fullTimeout-1, refusal("sum@a"), false)
+	step("long enough", 1, refusal("sum@a"), true)
+	f.sent(signals("sum@b"))
+	step("the next batch", 1, refusal("sum@a"), true)
+	f.sent(signals("sum@a"))
+	step("after it took a signal", 1, refusal("sum@a"), false)
+	step("in between", fullTimeout/2, refusal("sum@a"), false)
+	step("after a long time without a refusal", 2*fullTimeout, refusal("sum@a"), false)
 }

@@ -30,6 +30,68 @@ var counter = durable.NewEntity("counter",
 	}),
 )
 
+// fork is an entity whose operation "double" signals two others of seven to do the same: without a bound, what waits at
+// them grows for ever.
+var fork = durable.NewEntity("fork",
+	durable.Op("double", func(ctx *durable.EntityContext, n *int, k int) (int, error) {
+		*n++
+		for i := range 2 {
+			if err := ctx.Signal(durable.EntityID(fmt.Sprint("fork@", (2*k+i)%7)), "double", 2*k+i); err != nil {
+				return 0, err
+			}
+		}
+		return *n, nil
+	}),
+)
+
+// TestEntitiesThatFork: entities of several partitions that double each other's signals fill their backlogs up to the bound
+// and not beyond. Then operations fail, others run, and another entity is served.
+func TestEntitiesThatFork(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it fills backlogs of 10,000 operations")
+	}
+	w := newWorld(t)
+	w.work(durable.WorkerOptions{}, fork, counter)
+	ctx := soon(t)
+	if err := w.SignalEntity(ctx, "fork@0", "double", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	versions := func() (most, sum uint64) {
+		for k := range 7 {
+			e, err := w.GetEntity(ctx, fmt.Sprint("fork@", k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A batch has 64 operations of two signals. Those of a few batches may be under way.
+			if waiting := e.Queued + e.Scheduled; waiting > 10_000+32*128 {
+				t.Fatalf("%d operations wait at %s", waiting, e.Id)
+			}
+			most, sum = max(most, e.Queued), sum+e.Version
+		}
+		return most, sum
+	}
+	full := uint64(0)
+	until(t, "a backlog to be full", func() error {
+		most, sum := versions()
+		if most < 10_000 {
+			return fmt.Errorf("%d operations wait at most", most)
+		}
+		full = sum
+		return nil
+	})
+	until(t, "the full entities to run 20 further batches", func() error {
+		if _, sum := versions(); sum < full+20 {
+			return fmt.Errorf("%d batches have run, %d when the first was full", sum, full)
+		}
+		return nil
+	})
+	if err := w.SignalEntity(ctx, string(counter.ID("free")), "add", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.entityIs(counter.ID("free"), "1")
+}
+
 // entityIs waits until an entity has a value and nothing waits there.
 func (w *world) entityIs(id durable.EntityID, want string) {
 	w.t.Helper()

@@ -46,6 +46,16 @@ type Entry struct {
 	Message Message
 }
 
+// Bytes counts the bytes of an operation that waits: its name and its input. A lock request has none.
+func (e Entry) Bytes() int {
+	o, ok := e.Message.(operation)
+	if !ok {
+		return 0
+	}
+	work := o.work()
+	return len(work.Name) + len(work.Input)
+}
+
 func (e Entry) dueAt() int64 {
 	if m, ok := e.Message.(Signal); ok {
 		return m.DueAt

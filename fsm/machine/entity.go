@@ -22,8 +22,10 @@ type entityObject struct {
 	born, touched        bool
 	queue, lane, delayed []entity.Entry
 	before               state.EntityWork
-	place                *list.Element
-	size                 int
+	// bytes are those of the operations that wait, as they are stored.
+	bytes int
+	place *list.Element
+	size  int
 }
 
 // posted is a message between entities and executions of this partition.
@@ -59,10 +61,8 @@ func (c *entityCache) keep(o *entityObject) {
 	} else {
 		c.order.MoveToFront(o.place)
 	}
-	size := len(o.Value) + 256
-	for _, l := range [...][]entity.Entry{o.Queue, o.Lane, o.Delayed} {
-		size += len(l) * 256 // and the inputs, which are as long as they are
-	}
+	b := o.backlog()
+	size := len(o.Value) + 256 + b.entries*256 + b.bytes
 	c.bytes += size - o.size
 	o.size = size
 }
@@ -91,6 +91,11 @@ func (t *txn) entity(ns string, entityID entity.ID, create bool) (*entityObject,
 		switch {
 		case ok:
 			o = &entityObject{ns: ns, Entity: stored}
+			for _, l := range [...][]entity.Entry{o.Queue, o.Lane, o.Delayed} {
+				for _, e := range l {
+					o.bytes += e.Bytes()
+				}
+			}
 		case create:
 			s, err := entity.New(entityID, t.index)
 			if err != nil {
@@ -224,9 +229,11 @@ func (t *txn) putEntity(o *entityObject) (deleted bool) {
 func (t *txn) putItems(o *entityObject, in keys.EntityList, before, after []entity.Entry) {
 	gone, added := changes(before, after)
 	for _, e := range added {
+		o.bytes += e.Bytes()
 		t.putFresh(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq), entity.AppendEntry(nil, e))
 	}
 	for _, e := range gone {
+		o.bytes -= e.Bytes()
 		t.remove(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq))
 	}
 }

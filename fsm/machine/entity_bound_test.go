@@ -3,11 +3,13 @@ package machine
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/entity"
+	"perdure/fsm/state"
 )
 
 // fill delivers signals of another partition's function to an entity, and returns what the answer says of
@@ -75,5 +77,85 @@ func TestFullBacklog(t *testing.T) {
 	w.runEntities()
 	if e := w.entity(full); string(e.Value) != strconv.Itoa(maxEntityQueue+4) {
 		t.Fatalf("%v: %d signals were taken", e, maxEntityQueue+4)
+	}
+}
+
+// A full backlog refuses the commits of its partition's entities that signal it, and changes nothing: with the backlog
+// gone the same commit applies. The full entity itself may send itself as much as it takes away.
+func TestFullBacklogRefusesEntities(t *testing.T) {
+	w := bank(t, 2)
+	w.unaudited, w.effectsUnchecked = true, true
+	const full = "acc@full"
+	p, sender := w.at(full), "acc@s"
+	for i := 0; w.at(sender) != p; i++ {
+		sender = fmt.Sprint("acc@s-", i)
+	}
+	w.do(signalEntityCmd(w.request(), sender, "tell", full, 0))
+	h := w.takeEntity(p, "e1", 10_000)
+	w.fill(full, 1, maxEntityQueue+1)
+	held := w.commitEntityCmd(h, 1)
+	before := content(p.state)
+	if e := w.refused(held, perdurev1.Reason_REASON_OVERLOADED); e.Meta["rule"] != state.RuleEntityBacklog || e.Meta["id"] != full || e.RetryAfterMS() == 0 {
+		t.Errorf("the refusal does not say which entity is full, by which rule, and when to come again: %v %v", e, e.Meta)
+	}
+	if e := w.entity(sender); e.Queued != 1 || e.Version != 0 || e.Scheduled != 0 || len(content(p.state)) != len(before) {
+		t.Errorf("a refused commit has changed its entity: %v", e)
+	}
+
+	own := w.takeEntity(p, "e2", 10_000)
+	toItself := func(leave, send int, input string) *commandv1.Command {
+		cmd := w.commitEntityCmd(own, leave)
+		for range send {
+			cmd.GetCommitEntity().Signals = append(cmd.GetCommitEntity().Signals, &perdurev1.EntitySignal{Id: full, Operation: "add", Input: []byte(input)})
+		}
+		return cmd
+	}
+	w.refused(toItself(2, 3, "1"), perdurev1.Reason_REASON_OVERLOADED)
+	w.refused(toItself(2, 1, strings.Repeat("1", maxEntityBytes)), perdurev1.Reason_REASON_OVERLOADED)
+	own.batch = w.do(toItself(2, 2, "1")).GetCommitEntity().Next
+	if e := w.entity(full); e.Queued != maxEntityQueue {
+		t.Fatalf("%d operations wait, %d must", e.Queued, maxEntityQueue)
+	}
+	for own.batch != nil {
+		own.batch = w.do(w.commitEntityCmd(own, 64)).GetCommitEntity().Next
+	}
+	w.do(held)
+	w.runEntities()
+	if e := w.entity(full); string(e.Value) != strconv.Itoa(maxEntityQueue+2) {
+		t.Errorf("%v", e)
+	}
+}
+
+// A backlog is full of bytes, too, also for a machine that has just opened the state. A signal that came by message counts.
+func TestFullBacklogOfBytes(t *testing.T) {
+	w := bank(t, 2)
+	w.unaudited, w.effectsUnchecked = true, true
+	const full = "acc@full"
+	large := strings.Repeat("0", maxEntityBytes/4)
+	for range 3 {
+		w.do(signalEntityCmd(w.request(), full, "add", large, 0))
+	}
+	if got := w.fill(full, 1, 2); len(got) != 0 {
+		t.Fatalf("full with three quarters of the bound: %v", got)
+	}
+	w.do(callEntityCmd(w.request(), full, "add", large))
+	p := w.at(full)
+	check := func() {
+		t.Helper()
+		if e := w.refused(signalEntityCmd(w.request(), full, "add", "1", 0), perdurev1.Reason_REASON_OVERLOADED); e.Meta["rule"] != state.RuleEntityBacklog {
+			t.Errorf("%v", e)
+		}
+		if got := w.fill(full, 2, 2, full); fmt.Sprint(got) != "["+full+"]" {
+			t.Errorf("asked, %v are full", got)
+		}
+	}
+	check()
+	w.open(p)
+	check()
+	w.runEntities()
+	w.do(signalEntityCmd(w.request(), full, "add", "1", 0))
+	w.runEntities()
+	if got := w.fill(full, 2, 2, full); len(got) != 0 {
+		t.Errorf("an empty backlog is full: %v", got)
 	}
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/hex"
+	"math"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -13,42 +14,97 @@ import (
 	"perdure/recovery"
 )
 
-// maxEntityQueue bounds what waits at an entity when a client adds to it, or a function outside its critical section
-// signals it. A message that was sent is never refused, so a backlog may exceed the bound by what is under way.
-const maxEntityQueue = 10_000
+// maxEntityQueue and maxEntityBytes bound what waits at an entity. A full backlog refuses the operations of clients and
+// of this partition's functions and entities. The leaders of other partitions hold theirs back once they know. A message
+// that was sent is never refused, so a backlog may exceed the bounds by what is under way.
+const (
+	maxEntityQueue = 10_000
+	maxEntityBytes = 16 << 20
+)
 
-// fullRetryMS is after what time a refused signal should come again.
+// fullRetryMS is after what time a refused operation should come again.
 const fullRetryMS = 500
 
-// backlog counts what waits at an entity.
-func (o *entityObject) backlog() int { return len(o.Queue) + len(o.Lane) + len(o.Delayed) }
+// backlog is what waits at an entity: entries, and the bytes of their operations.
+type backlog struct{ entries, bytes int }
+
+func (b backlog) full() bool { return b.entries >= maxEntityQueue || b.bytes >= maxEntityBytes }
+
+// backlog is what waits at an entity. Its bytes are those at the transaction's begin.
+func (o *entityObject) backlog() backlog {
+	return backlog{len(o.Queue) + len(o.Lane) + len(o.Delayed), o.bytes}
+}
 
 // errFull refuses an operation for an entity whose backlog is full.
-func errFull(ns, entityID string, waiting int) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d operations wait at entity %q, the bound is %d", waiting, entityID, maxEntityQueue).
-		With("namespace", ns).With("id", entityID).WithRetryAfterMS(fullRetryMS)
+func errFull(ns, entityID string, b backlog) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d operations of %d bytes wait at entity %q, the bounds are %d and %d bytes",
+		b.entries, b.bytes, entityID, maxEntityQueue, maxEntityBytes).
+		With("namespace", ns).With("id", entityID).With("rule", state.RuleEntityBacklog).WithRetryAfterMS(fullRetryMS)
+}
+
+// admitted refuses an operation for an entity of this partition whose backlog is full.
+func (t *txn) admitted(ns, entityID string) *api.Error {
+	if state.PartitionOf(ns, entityID, t.m.cfg.Partitions) != t.m.cfg.Partition {
+		return nil
+	}
+	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog().full() {
+		return errFull(ns, entityID, o.backlog())
+	}
+	return nil
+}
+
+// signalsAdmitted refuses a commit of an entity's first operations, so many as leave, if one of their signals goes to an
+// entity of this partition whose backlog is full. A full entity may signal itself as long as its backlog does not grow.
+func (t *txn) signalsAdmitted(o *entityObject, leave int, signals []*perdurev1.EntitySignal) *api.Error {
+	before, own := o.backlog(), backlog{}
+	for _, s := range signals {
+		if s.Id == string(o.ID) {
+			own.entries++
+			own.bytes += len(s.Operation) + len(s.Input)
+		} else if refused := t.admitted(o.ns, s.Id); refused != nil {
+			return refused
+		}
+	}
+	if own.entries == 0 {
+		return nil
+	}
+	ran, _ := o.Batch(leave, math.MaxInt)
+	after := backlog{before.entries + own.entries - len(ran.Operations), before.bytes + own.bytes}
+	for _, op := range ran.Operations {
+		after.bytes -= len(op.Name) + len(op.Input)
+	}
+	if after.full() && (after.entries > before.entries || after.bytes > before.bytes) {
+		return errFull(o.ns, string(o.ID), before)
+	}
+	return nil
 }
 
 // fullEntities returns the entities with full backlogs among those asked for and those that messages have come for.
 func (t *txn) fullEntities(asked []*commandv1.EntityRef) (full []*commandv1.EntityRef) {
-	coming := map[state.Ref]int{}
+	coming := map[state.Ref]backlog{}
 	var order []state.Ref
-	note := func(ref state.Ref, n int) {
-		if _, known := coming[ref]; !known {
+	note := func(ref state.Ref, n, bytes int) {
+		b, known := coming[ref]
+		if !known {
 			order = append(order, ref)
 		}
-		coming[ref] += n
+		coming[ref] = backlog{b.entries + n, b.bytes + bytes}
 	}
 	for _, a := range asked {
-		note(state.Ref{Namespace: a.Namespace, ID: a.Id}, 0)
+		note(state.Ref{Namespace: a.Namespace, ID: a.Id}, 0, 0)
 	}
 	for _, p := range t.posted {
 		if to := p.m.To(); to.Kind == entity.PartyEntity {
-			note(state.Ref{Namespace: p.ns, ID: to.ID}, 1)
+			note(state.Ref{Namespace: p.ns, ID: to.ID}, 1, entity.Entry{Message: p.m}.Bytes())
 		}
 	}
 	for _, ref := range order {
-		if o, ok := t.entity(ref.Namespace, entity.ID(ref.ID), false); ok && o.backlog()+coming[ref] >= maxEntityQueue {
+		o, ok := t.entity(ref.Namespace, entity.ID(ref.ID), false)
+		if !ok {
+			continue
+		}
+		b, more := o.backlog(), coming[ref]
+		if (backlog{b.entries + more.entries, b.bytes + more.bytes}).full() {
 			full = append(full, &commandv1.EntityRef{Namespace: ref.Namespace, Id: ref.ID})
 		}
 	}
@@ -116,10 +172,7 @@ func (t *txn) admitEntity(ns, entityID, operation string) *api.Error {
 		return api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN, "no worker has ever registered an entity %q in namespace %q", queue[1:], ns).
 			With("namespace", ns).With("id", entityID).With("function", queue)
 	}
-	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog() >= maxEntityQueue {
-		return errFull(ns, entityID, o.backlog())
-	}
-	return nil
+	return t.admitted(ns, entityID)
 }
 
 // answerClient settles the promise of a client's call.

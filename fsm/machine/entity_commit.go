@@ -47,6 +47,9 @@ func applyCommitEntity(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.E
 		}
 		c.Sends = append(c.Sends, entity.Send{To: entity.ID(s.Id), Operation: s.Operation, Input: s.Input, DueAt: t.dueAt(s.DelayMs)})
 	}
+	if refused := t.signalsAdmitted(o, len(c.Results), req.Signals); refused != nil {
+		return nil, refused
+	}
 	out, err := o.Commit(t.now, c)
 	if e, ok := err.(*entity.Error); ok && e.Rule == entity.RuleLane {
 		// A section took the lock while the worker ran scheduled signals. They run again after it. The worker keeps the

@@ -89,6 +89,9 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 		if err := id.ValidateEntity(w.EntityCall.Id); err != nil {
 			return badID(ex.ns, err)
 		}
+		if err := t.sendAdmitted(ex.ns, h, w.EntityCall.Id); err != nil {
+			return err
+		}
 		var m entity.Call
 		m, err = h.Call(entity.ID(w.EntityCall.Id), string(e.Promise), w.EntityCall.Operation, w.EntityCall.Input)
 		out, awaited = []entity.Message{m}, w.EntityCall.Id
@@ -96,7 +99,7 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 		if err := id.ValidateEntity(w.EntitySignal.Id); err != nil {
 			return badID(ex.ns, err)
 		}
-		if err := t.signalAdmitted(ex.ns, h, w.EntitySignal.Id); err != nil {
+		if err := t.sendAdmitted(ex.ns, h, w.EntitySignal.Id); err != nil {
 			return err
 		}
 		var m entity.Signal
@@ -138,15 +141,15 @@ func (c *commit) sendEntity(e journal.InvokeScheduled, s *perdurev1.Send) error 
 	return nil
 }
 
-// signalAdmitted refuses a function's signal to an entity of this partition whose backlog is full; the
-// function's commit comes again. The leader holds back those to other partitions. A critical section's
-// signals always pass: what its locks hold up may be what the backlog waits for.
-func (t *txn) signalAdmitted(ns string, h *entity.Holder, entityID string) error {
-	if h.Phase == entity.Inside || state.PartitionOf(ns, entityID, t.m.cfg.Partitions) != t.m.cfg.Partition {
+// sendAdmitted refuses a function's operation for an entity of this partition whose backlog is full: the function's
+// commit comes again. The leader holds back those to other partitions. A critical section's operations always pass: what
+// its locks hold up may be what the backlog waits for.
+func (t *txn) sendAdmitted(ns string, h *entity.Holder, entityID string) error {
+	if h.Phase == entity.Inside {
 		return nil
 	}
-	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog() >= maxEntityQueue {
-		return errFull(ns, entityID, o.backlog())
+	if refused := t.admitted(ns, entityID); refused != nil {
+		return refused
 	}
 	return nil
 }

@@ -127,6 +127,9 @@ const (
 	FailureRefused = "refused"
 )
 
+// RuleEntityBacklog is the rule that a refusal names when an entity's backlog, or the outbox to it, is full.
+const RuleEntityBacklog = "entity_backlog"
+
 // AnswerRetentionMS is how long the machine stores the result of a client's call after the operation ran.
 const AnswerRetentionMS = 120_000
 

@@ -1,6 +1,8 @@
 package group
 
 import (
+	"bytes"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -11,14 +13,16 @@ import (
 	"perdure/entity"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
-// A function that signals an entity faster than the entity runs must wait, and nothing that was sent may be
-// lost or overtaken. So the source's leader refuses the commits of such functions before it proposes them,
-// and their workers commit again: while the entity's partition says that its backlog is full, and while the
-// outbox to that partition holds outboxBound messages. It learns of full backlogs from the answers to
-// shipments, and asks every askPause until they are full no more. What it knows is memory; the next leader
-// learns it from its first shipments.
+// The outbox keeps each message until its destination has applied it, so a sender that is faster than an entity must
+// wait before it sends. The source's leader refuses the commits of such functions and entities before it proposes them,
+// and their workers commit again: while the entity's partition says that its backlog is full, and while the outbox to
+// that partition holds outboxBound messages. The leader learns of full backlogs from the answers to shipments, and asks
+// every askPause until they are full no more. What it knows is memory; the next leader learns it from its first
+// shipments. Two entities that are full of each other's signals would wait for ever: a worker fails an operation whose
+// signals stay refused.
 const (
 	outboxBound = 16_384
 	askPause    = 250 * time.Millisecond
@@ -26,26 +30,22 @@ const (
 	holdRetry   = 500 * time.Millisecond
 )
 
-// holdBack refuses a commit that signals an entity of another partition which takes no more for now; nil admits it. A
-// function in a critical section is admitted: what its locks hold up may be what the backlog waits for.
+// holdBack refuses a commit that sends operations to an entity of another partition which takes no more for now; nil
+// admits it. A function in a critical section is admitted: what its locks hold up may be what the backlog waits for.
 func (s *shipper) holdBack(cmd *commandv1.Command) *api.Error {
 	var refused *api.Error
 	var checked []uint32
-	for _, send := range cmd.GetCommit().GetSends() {
-		signal := send.GetEntitySignal()
-		if signal == nil {
-			continue
-		}
-		destination := state.PartitionOf(cmd.Namespace, signal.Id, s.l.r.opts.Partitions)
+	for entityID := range operatedOn(cmd) {
+		destination := state.PartitionOf(cmd.Namespace, entityID, s.l.r.opts.Partitions)
 		if destination == s.l.r.id {
 			continue // the machine bounds these
 		}
 		s.mu.Lock()
-		full := s.full[destination][state.Ref{Namespace: cmd.Namespace, ID: signal.Id}]
+		full := s.full[destination][state.Ref{Namespace: cmd.Namespace, ID: entityID}]
 		acked := s.acked[destination]
 		s.mu.Unlock()
 		if full {
-			refused = api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the backlog of entity %q is full", signal.Id)
+			refused = api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the backlog of entity %q is full", entityID)
 		} else if !slices.Contains(checked, destination) {
 			checked = append(checked, destination)
 			n := uint64(0)
@@ -58,7 +58,8 @@ func (s *shipper) holdBack(cmd *commandv1.Command) *api.Error {
 			}
 		}
 		if refused != nil {
-			refused = refused.With("namespace", cmd.Namespace).With("id", signal.Id).WithRetryAfterMS(holdRetry.Milliseconds())
+			refused = refused.With("namespace", cmd.Namespace).With("id", entityID).With("rule", state.RuleEntityBacklog).
+				WithRetryAfterMS(holdRetry.Milliseconds())
 			break
 		}
 	}
@@ -68,13 +69,47 @@ func (s *shipper) holdBack(cmd *commandv1.Command) *api.Error {
 	return refused
 }
 
-// unacknowledged counts the messages of an outbox behind the acknowledged ones; 0 while nothing was acknowledged. What
-// cannot be read holds nobody back.
+// operatedOn yields the entities that a commit of a function or of an entity signals or calls.
+func operatedOn(cmd *commandv1.Command) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, send := range cmd.GetCommit().GetSends() {
+			to := ""
+			switch w := send.What.(type) {
+			case *perdurev1.Send_EntitySignal:
+				to = w.EntitySignal.GetId()
+			case *perdurev1.Send_EntityCall:
+				to = w.EntityCall.GetId()
+			default:
+				continue
+			}
+			if !yield(to) {
+				return
+			}
+		}
+		for _, signal := range cmd.GetCommitEntity().GetSignals() {
+			if !yield(signal.GetId()) {
+				return
+			}
+		}
+	}
+}
+
+// unacknowledged counts the messages of an outbox behind the acknowledged ones, or all of them while this leadership
+// knows of no acknowledgement. What cannot be read holds nobody back.
 func unacknowledged(r state.Reader, destination uint32, acked state.Channel) uint64 {
-	if ch, err := query.Sent(r, destination); err == nil && acked.Epoch != 0 && ch.Epoch == acked.Epoch && ch.Last > acked.Last {
+	ch, err := query.Sent(r, destination)
+	if err != nil || ch.Last <= acked.Last {
+		return 0
+	}
+	if acked.Epoch == ch.Epoch {
 		return ch.Last - acked.Last
 	}
-	return 0
+	front, err := state.OutboxFront(r, destination)
+	first, _, bad := keys.CutUint64(bytes.TrimPrefix(front, keys.OutboxPrefix(destination, ch.Epoch)))
+	if err != nil || bad != nil || first > ch.Last {
+		return 0
+	}
+	return ch.Last - first + 1
 }
 
 // inSection reports whether a commit's execution is in a critical section.
@@ -106,7 +141,7 @@ func (s *shipper) noteFull(destination uint32, full []*commandv1.EntityRef) {
 
 // ask asks a destination whether the backlogs are still full, until none is.
 func (s *shipper) ask(destination uint32) {
-	r, pause := s.l.r, askPause
+	r, pause, turn := s.l.r, askPause, 0
 	for {
 		c, stop := r.clock.After(pause)
 		select {
@@ -130,7 +165,8 @@ func (s *shipper) ask(destination uint32) {
 		slices.SortFunc(asked, func(a, b *commandv1.EntityRef) int {
 			return strings.Compare(a.Namespace+"\x00"+a.Id, b.Namespace+"\x00"+b.Id)
 		})
-		asked = asked[:min(len(asked), maxAsked)]
+		asked = page(asked, turn)
+		turn++
 		reply, err := r.env.Deliver(s.l.ctx, destination, &commandv1.Command{Kind: &commandv1.Command_Deliver{
 			Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Asked: asked}}})
 		if err != nil {
@@ -147,4 +183,11 @@ func (s *shipper) ask(destination uint32) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// page returns the entities of one question: the next maxAsked of a list at each turn, and its first ones after its end.
+func page(all []*commandv1.EntityRef, turn int) []*commandv1.EntityRef {
+	pages := (len(all) + maxAsked - 1) / maxAsked
+	from := turn % pages * maxAsked
+	return all[from:min(from+maxAsked, len(all))]
 }

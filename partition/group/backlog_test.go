@@ -1,10 +1,12 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"perdure/api"
+	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
@@ -50,8 +52,30 @@ func TestHoldBack(t *testing.T) {
 	f.next("the first", 1)
 	f.answers <- farAnswer{through: 1, full: []string{full}}
 	waitFor(t, "the leader to know of the backlog", func() bool { return commitHeld(r, full) }, func() string { return "" })
-	if err := commit(signal(other), signal(full)); !api.Is(err, perdurev1.Reason_REASON_OVERLOADED) {
-		t.Fatalf("a signal to a full backlog: %v", err)
+	refusals := counted(t, r.metrics.Backlogs)
+	call := &perdurev1.Send{What: &perdurev1.Send_EntityCall{EntityCall: &perdurev1.EntityCall{Id: full, Operation: "add"}}}
+	for what, err := range map[string]error{"a signal": commit(signal(other), signal(full)), "a call": commit(call)} {
+		var refused *api.Error
+		if !errors.As(err, &refused) || refused.Reason != perdurev1.Reason_REASON_OVERLOADED || refused.Meta["rule"] != state.RuleEntityBacklog || refused.Meta["id"] != full {
+			t.Fatalf("%s to a full backlog: %v", what, err)
+		}
+	}
+	entitySignals := func(to ...string) *commandv1.Command {
+		c := &perdurev1.CommitEntity{}
+		for _, one := range to {
+			c.Signals = append(c.Signals, &perdurev1.EntitySignal{Id: one, Operation: "add"})
+		}
+		return &commandv1.Command{Namespace: ns, Kind: &commandv1.Command_CommitEntity{CommitEntity: c}}
+	}
+	ship := r.serving().ship
+	if refused := ship.holdBack(entitySignals(other, mine, full)); refused == nil || refused.Meta["id"] != full {
+		t.Errorf("signals of an entity to a full backlog: %v", refused)
+	}
+	if refused := ship.holdBack(entitySignals(other, mine)); refused != nil {
+		t.Errorf("signals of an entity to others: %v", refused)
+	}
+	if got := counted(t, r.metrics.Backlogs) - refusals; got != 2 {
+		t.Errorf("%d refusals were counted, must be 2", got)
 	}
 	ask := func(what string, stillFull ...string) {
 		t.Helper()
@@ -117,5 +141,53 @@ func TestHoldBackOfLongOutbox(t *testing.T) {
 	}
 	if refused := s.holdBack(commitCmd("x", &perdurev1.Commit{Task: &perdurev1.TaskToken{Namespace: ns, Id: "absent"}, Sends: []*perdurev1.Send{{What: &perdurev1.Send_EntitySignal{EntitySignal: &perdurev1.EntitySignal{Id: to}}}}})); refused != nil {
 		t.Errorf("an empty outbox holds back: %v", refused)
+	}
+}
+
+// A leadership that knows of no acknowledgement counts all that its outbox holds.
+func TestUnacknowledgedOfNewLeadership(t *testing.T) {
+	const first, last = 40, 57
+	st := state.NewMemReader()
+	if n := unacknowledged(st, 1, state.Channel{}); n != 0 {
+		t.Errorf("nothing was ever sent, and %d count", n)
+	}
+	st.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1), Value: state.Channel{Epoch: 1, Last: last}.Encode()}})
+	if n := unacknowledged(st, 1, state.Channel{}); n != 0 {
+		t.Errorf("all is trimmed, and %d count", n)
+	}
+	for n := uint64(first); n <= last; n++ {
+		st.Apply([]state.Write{{Key: keys.OutboxOf(1, 1, n), Value: []byte("m")}})
+	}
+	if n := unacknowledged(st, 1, state.Channel{}); n != last-first+1 {
+		t.Errorf("%d count, must be %d", n, last-first+1)
+	}
+	if n := unacknowledged(st, 1, state.Channel{Epoch: 1, Last: 50}); n != last-50 {
+		t.Errorf("%d count after 50 were acknowledged", n)
+	}
+}
+
+// A leader that has more full entities than a question names asks for all of them in turn.
+func TestPagesOfQuestions(t *testing.T) {
+	for _, count := range []int{1, maxAsked, maxAsked + 1, 3*maxAsked - 5} {
+		var all []*commandv1.EntityRef
+		for i := range count {
+			all = append(all, &commandv1.EntityRef{Id: fmt.Sprint(i)})
+		}
+		pages := (count + maxAsked - 1) / maxAsked
+		seen := map[string]int{}
+		for turn := range 2 * pages {
+			asked := page(all, turn)
+			if len(asked) > maxAsked {
+				t.Errorf("%d in one question", len(asked))
+			}
+			for _, e := range asked {
+				seen[e.Id]++
+			}
+		}
+		for _, e := range all {
+			if seen[e.Id] != 2 {
+				t.Fatalf("of %d entities %q is asked for %d times in two rounds", count, e.Id, seen[e.Id])
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/partition/admission"
 	"perdure/partition/disk"
@@ -123,6 +124,9 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 		return nil, res.err
 	}
 	if refused := wire.ReplyError(res.reply); refused != nil {
+		if refused.Meta["rule"] == state.RuleEntityBacklog {
+			w.r.metrics.Backlogs.Inc()
+		}
 		return nil, refused
 	}
 	if w.joined {
@@ -159,6 +163,7 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 		return nil, refusal.TryLater(r.id, "its leader began on a full disk and extends the leases first")
 	}
 	if held := lead.ship.holdBack(cmd); held != nil {
+		r.metrics.Backlogs.Inc()
 		return nil, held
 	}
 	reserved, over := r.pending.admission.Reserve(r.id, cmd)

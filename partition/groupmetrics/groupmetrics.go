@@ -57,6 +57,7 @@ type Counters struct {
 	Problems      prometheus.Counter
 	Expired       prometheus.Counter
 	Undelivered   prometheus.Counter
+	Backlogs      prometheus.Counter
 	Long          prometheus.Counter
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
@@ -67,13 +68,13 @@ type Counters struct {
 
 // Set makes the metrics of all groups of a node.
 type Set struct {
-	elections, lost, commands, entries, sheds, ticks, shipped      *prometheus.CounterVec
-	releases, problems, expired, undelivered, long, sent, received *prometheus.CounterVec
-	joined, givenUp, entryBytes, stateWrites, stateBytes           *prometheus.CounterVec
-	commit                                                         *prometheus.HistogramVec
-	diskRefusals                                                   prometheus.Counter
-	scraper                                                        *scraper
-	collectors                                                     []prometheus.Collector
+	elections, lost, commands, entries, sheds, ticks, shipped                *prometheus.CounterVec
+	releases, problems, expired, undelivered, backlogs, long, sent, received *prometheus.CounterVec
+	joined, givenUp, entryBytes, stateWrites, stateBytes                     *prometheus.CounterVec
+	commit                                                                   *prometheus.HistogramVec
+	diskRefusals                                                             prometheus.Counter
+	scraper                                                                  *scraper
+	collectors                                                               []prometheus.Collector
 }
 
 // New makes the metrics of a node's groups, which Collectors returns. refusals counts the commands that a
@@ -102,6 +103,7 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
 		{&s.expired, "lease_expiries_total", "Tasks taken from workers that were silent until the lease ended."},
 		{&s.undelivered, "signals_undelivered_total", "Signals of functions to executions that do not exist or have ended."},
+		{&s.backlogs, "backlog_refusals_total", "Commands refused because an entity's backlog, or the outbox to it, was full."},
 		{&s.long, "long_journals_total", "Executions whose journals have reached 50,000 events."},
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
@@ -131,7 +133,7 @@ func (s *Set) Of(partition uint32) Counters {
 		StateWrites: s.stateWrites.WithLabelValues(p), StateBytes: s.stateBytes.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Long: s.long.WithLabelValues(p),
+		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Backlogs: s.backlogs.WithLabelValues(p), Long: s.long.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals,
 	}

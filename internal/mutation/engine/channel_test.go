@@ -14,7 +14,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/backlog.go", Rule: "hold back: signals to a full backlog wait at their source",
-		From: `full := s.full[destination][state.Ref{Namespace: cmd.Namespace, ID: signal.Id}]`, To: `full := s.full[destination][state.Ref{ID: signal.Id}]`,
+		From: `full := s.full[destination][state.Ref{Namespace: cmd.Namespace, ID: entityID}]`, To: `full := s.full[destination][state.Ref{ID: entityID}]`,
 		Tests: "TestHoldBack", Hangs: 20 * time.Second,
 	},
 	{
@@ -29,6 +29,22 @@ var channelBugs = []mutation.Bug{
 	{
 		File: "partition/group/backlog.go", Rule: "hold back: an outbox is bounded",
 		From: "return ch.Last - acked.Last", To: "return acked.Last", Tests: "TestHoldBackOfLongOutbox",
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: entities that signal wait like functions",
+		From: "range cmd.GetCommitEntity().GetSignals() {", To: "range cmd.GetCommitEntity().GetSignals()[:0] {", Tests: "TestHoldBack", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: calls wait like signals",
+		From: "to = w.EntityCall.GetId()", To: "to = w.EntityCall.GetOperation()", Tests: "TestHoldBack", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: a new leader counts the whole outbox",
+		From: "return ch.Last - first + 1", To: "return ch.Last - first", Tests: "TestUnacknowledgedOfNewLeadership",
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: every full entity is asked about in turn",
+		From: "from := turn % pages * maxAsked", To: "from := min(turn, 1) % pages * maxAsked", Tests: "TestPagesOfQuestions",
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",

@@ -85,3 +85,19 @@ var stickyBugs = []mutation.Bug{
 		From: "\tif next != nil {\n\t\tw.replace(next, task)\n\t}\n", To: "\t_, _ = next, task\n", Tests: "TestStickyHoldOutlivesTheFunction", Hangs: 20 * time.Second,
 	},
 }
+
+// fullEntityBugs break what a worker does for an entity that takes no more signals.
+var fullEntityBugs = []mutation.Bug{
+	{
+		File: "durable/entity.go", Rule: "full entities: an operation that waits for its own entity fails at once",
+		From: "full != self && ", To: "", Tests: "TestFullEntities",
+	},
+	{
+		File: "durable/entity.go", Rule: "full entities: one that took signals is waited for again",
+		From: "delete(f.refusals, s.Id)", To: "_ = s", Tests: "TestFullEntities",
+	},
+	{
+		File: "durable/entity.go", Rule: "full entities: only operations that signal a full one fail",
+		From: "return full[s.Id] }); err == nil && i >= 0", To: "return len(full) > 0 }); err == nil && i >= 0", Tests: "TestBatchForFullEntity",
+	},
+}

@@ -233,15 +233,40 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/entity_client.go", Rule: "entity: a backlog is full with what comes in the same shipment",
-		From: "o.backlog()+coming[ref] >= maxEntityQueue", To: "o.backlog() >= maxEntityQueue+coming[ref]", Tests: "TestFullBacklog",
+		From: "(backlog{b.entries + more.entries, ", To: "(backlog{b.entries - more.entries, ", Tests: "TestFullBacklog",
 	},
 	{
 		File: "fsm/machine/entity_section.go", Rule: "entity: a full backlog refuses the functions of its partition",
-		From: "ok && o.backlog() >= maxEntityQueue {", To: "ok && o.backlog() > 2*maxEntityQueue {", Tests: "TestFullBacklog",
+		From: "if refused := t.admitted(ns, entityID); refused != nil {", To: "if refused := t.admitted(ns, entityID); refused != nil && h == nil {", Tests: "TestFullBacklog",
+	},
+	{
+		File: "fsm/machine/entity_commit.go", Rule: "entity: a full backlog refuses the entities of its partition",
+		From: "t.signalsAdmitted(o, len(c.Results), req.Signals); refused != nil {", To: "t.signalsAdmitted(o, len(c.Results), req.Signals[:0]); refused != nil {",
+		Tests: "TestFullBacklogRefusesEntities",
+	},
+	{
+		File: "fsm/machine/entity_client.go", Rule: "entity: a full entity adds nothing to its own backlog",
+		From: "before.entries + own.entries - len(ran.Operations)", To: "before.entries - len(ran.Operations)", Tests: "TestFullBacklogRefusesEntities",
+	},
+	{
+		File: "fsm/machine/entity_client.go", Rule: "entity: a full entity adds no bytes to its own backlog",
+		From: "before.bytes + own.bytes}", To: "before.bytes}", Tests: "TestFullBacklogRefusesEntities",
+	},
+	{
+		File: "fsm/machine/entity_client.go", Rule: "entity: a backlog is bounded in bytes",
+		From: "|| b.bytes >= maxEntityBytes", To: "|| b.bytes >= 2*maxEntityBytes", Tests: "TestFullBacklogOfBytes",
+	},
+	{
+		File: "fsm/machine/entity.go", Rule: "entity: the bytes of a backlog are known after a restart",
+		From: "for _, e := range l {\n\t\t\t\t\to.bytes += e.Bytes()", To: "for _, e := range l[:0] {\n\t\t\t\t\to.bytes += e.Bytes()", Tests: "TestFullBacklogOfBytes",
+	},
+	{
+		File: "fsm/machine/entity.go", Rule: "entity: operations that have run leave their bytes",
+		From: "o.bytes -= e.Bytes()", To: "_ = e.Bytes()", Tests: "TestFullBacklogOfBytes",
 	},
 	{
 		File: "fsm/machine/entity_section.go", Rule: "entity: a critical section signals into a full backlog",
-		From: "if h.Phase == entity.Inside || state.PartitionOf(", To: "if state.PartitionOf(", Tests: "TestFullBacklog",
+		From: "if h.Phase == entity.Inside {\n\t\treturn nil\n\t}\n\tif refused := t.admitted", To: "if refused := t.admitted", Tests: "TestFullBacklog",
 	},
 	{
 		File: "fsm/machine/entity.go", Rule: "entity: messages of one sender in one partition keep their order",
