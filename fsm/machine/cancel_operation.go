@@ -85,8 +85,8 @@ func (c *commit) mayAwait(on []id.PromiseID) error {
 	return nil
 }
 
-// cancelledTimers are the timers that the kept entries of a restart cancel.
-func cancelledTimers(kept []journal.Entry) map[id.PromiseID]bool {
+// cancelledIn are the operations that the kept entries of a restart cancel.
+func cancelledIn(kept []journal.Entry) map[id.PromiseID]bool {
 	out := map[id.PromiseID]bool{}
 	for _, e := range kept {
 		if s, ok := e.Event.(journal.InvokeScheduled); ok && s.Invoke == journal.InvokeSend && s.Function == functionCancel {
@@ -106,5 +106,22 @@ func (t *txn) rearm(ex *execution, timer id.PromiseID, at int64) {
 	t.mustNot(ex, err)
 	if made.Promise.State != recovery.PromisePending {
 		t.must(ex, journal.TimerFired{Promise: timer})
+	}
+}
+
+// waitAgain reopens a wait for a signal or a promise that a former incarnation cancelled after the entries that a
+// restart keeps.
+func (t *txn) waitAgain(ex *execution, call openCall) {
+	promise := string(call.promise)
+	p, _ := t.store(ex.ns).Promise(promise)
+	if !call.started {
+		t.must(ex, journal.InvokeStarted{Promise: call.promise, Attempt: 1})
+	}
+	t.erasePromise(ex.ns, promise)
+	_, _, err := recovery.Create(t.store(ex.ns), t.now, recovery.CreateRequest{ID: promise, Incarnation: ex.h.Incarnation,
+		Param: p.Param, Tags: p.Tags, External: true, TimeoutAt: state.Never}, retryMS)
+	t.mustNot(ex, err)
+	if state.OfAwait(p) {
+		t.mustNot(ex, t.askFor(ex, string(p.Param), promise))
 	}
 }

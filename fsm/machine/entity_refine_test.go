@@ -439,13 +439,7 @@ func TestEntityRefinement(t *testing.T) {
 	stats := map[string]int{}
 	testkit.Checks(t, testkit.Choose(10, 10, 60))
 	rapid.Check(t, func(t *rapid.T) {
-		numbers := map[int]*rapid.Generator[int]{}
-		refine(t, func(n int) int {
-			if numbers[n] == nil {
-				numbers[n] = rapid.IntRange(0, n-1)
-			}
-			return numbers[n].Draw(t, "")
-		}, 250, stats)
+		refine(t, drawn(t), 250, stats)
 	})
 	for seed := range int64(8) {
 		refine(t, seeded(seed), 400, stats)

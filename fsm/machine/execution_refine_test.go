@@ -649,27 +649,14 @@ func refineExecutions(t tester, draw func(n int) int, actions int, stats map[str
 	s.finish()
 }
 
-var (
-	refinements       = flag.Int("refinements", 0, "seeds of TestExecutionRefinement; 0: a few")
-	randomRefinements = flag.Bool("refinements.random", false, "have TestExecutionRefinement draw other cases in each run, and shrink those that fail")
-)
+var refinements = flag.Int("refinements", 0, "seeds of TestExecutionRefinement; 0: a few")
 
 // TestExecutionRefinement: whatever becomes of messages and workers, the machine does with executions what
 // their high-level model can do, and brings about what that must.
 func TestExecutionRefinement(t *testing.T) {
 	stats := map[string]int{}
-	if *randomRefinements {
-		testkit.Checks(t, testkit.Choose(10, 10, 60))
-		rapid.Check(t, func(t *rapid.T) {
-			numbers := map[int]*rapid.Generator[int]{}
-			refineExecutions(t, func(n int) int {
-				if numbers[n] == nil {
-					numbers[n] = rapid.IntRange(0, n-1)
-				}
-				return numbers[n].Draw(t, "")
-			}, 250, stats)
-		})
-	}
+	testkit.Checks(t, testkit.Choose(10, 15, 300))
+	rapid.Check(t, func(t *rapid.T) { refineExecutions(t, drawn(t), 250, stats) })
 	seeds := *refinements
 	if seeds == 0 {
 		seeds = testkit.Choose(8, 20, 150)
@@ -683,5 +670,16 @@ func TestExecutionRefinement(t *testing.T) {
 		if stats[what] == 0 {
 			t.Errorf("this test never has any %s", what)
 		}
+	}
+}
+
+// drawn draws the numbers of a property test.
+func drawn(t *rapid.T) func(n int) int {
+	numbers := map[int]*rapid.Generator[int]{}
+	return func(n int) int {
+		if numbers[n] == nil {
+			numbers[n] = rapid.IntRange(0, n-1)
+		}
+		return numbers[n].Draw(t, "")
 	}
 }

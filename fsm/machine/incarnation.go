@@ -47,23 +47,27 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 	t.dropHeartbeats(old)
 	t.retire(old)
 	own, target := t.store(ns), t.pinnedTarget(s.function, s.digest)
+	pending := true
 	if h.Status.Terminal() {
 		timeout := s.deadlineMS
 		if timeout == 0 {
 			timeout = state.Never
 		}
 		own.remove(h.ID)
-		_, _, err := recovery.Create(own, t.now, recovery.CreateRequest{
+		made, _, err := recovery.Create(own, t.now, recovery.CreateRequest{
 			ID: h.ID, Incarnation: t.index, Tags: s.tags, Target: target, TimeoutAt: timeout,
 		}, retryMS)
 		t.mustNot(old, err)
+		pending = made.Promise.State == recovery.PromisePending
 	} else {
 		p, _ := own.Promise(h.ID)
-		p.Incarnation, p.Target = t.index, target
+		p.Incarnation, p.Target, p.DelayUntil = t.index, target, 0
 		own.PutPromise(p)
 		s.tags, s.deadlineMS = h.Tags, h.DeadlineMS
 	}
-	own.PutTask(recovery.Task{ID: h.ID, Incarnation: t.index, State: recovery.TaskPending, Target: target, RetryAt: t.now + sweepTimeoutMS})
+	if pending {
+		own.PutTask(recovery.Task{ID: h.ID, Incarnation: t.index, State: recovery.TaskPending, Target: target, RetryAt: t.now + sweepTimeoutMS})
+	}
 	next := state.Header{
 		ID: h.ID, Incarnation: t.index, Function: s.function, Digest: s.digest, CreatedMS: t.now,
 		DeadlineMS: s.deadlineMS, Tags: s.tags, Parent: h.Parent, ParentIncarnation: h.ParentIncarnation,
@@ -105,6 +109,11 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 	}
 	ex.h.Sweep = sweepBegin
 	t.sweep(ex)
+	if !pending {
+		// The deadline had expired before a message brought the start.
+		p, _ := own.Promise(h.ID)
+		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
+	}
 	return ex
 }
 

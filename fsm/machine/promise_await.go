@@ -43,12 +43,17 @@ func (c *commit) sendPromise(e journal.InvokeScheduled, s *perdurev1.Send) error
 	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), Param: []byte(target), Tags: state.AwaitTags(), External: true, TimeoutAt: state.Never}); err != nil {
 		return err
 	}
-	err := t.send(ex.ns, target, &commandv1.Message{FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: target,
-		Kind: &commandv1.Message_AwaitPromise{AwaitPromise: &commandv1.AwaitPromise{PromiseId: string(e.Promise)}}})
+	err := t.askFor(ex, target, string(e.Promise))
 	if ex.h.Status.Terminal() {
 		c.state = recovery.TaskFulfilled // the target's expired deadline has ended its child, the sender
 	}
 	return err
+}
+
+// askFor asks for the value of any promise, which settles an operation's own.
+func (t *txn) askFor(ex *execution, target, promise string) error {
+	return t.send(ex.ns, target, &commandv1.Message{FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: target,
+		Kind: &commandv1.Message_AwaitPromise{AwaitPromise: &commandv1.AwaitPromise{PromiseId: promise}}})
 }
 
 // receiveAwaitPromise answers with the value of a promise, or registers the asker for it.

@@ -251,6 +251,8 @@ type openCall struct {
 	again bool
 	// rearm starts the timer again, for this time; 0 does not.
 	rearm int64
+	// reopen waits again for the signal or the promise: the former incarnation cancelled the wait after the cut.
+	reopen bool
 }
 
 // openCalls lists the operations that are open at a cut and whose results the server brings, and returns how
@@ -269,7 +271,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			later[ev.Promise] = ev
 		}
 	}
-	cancelled := cancelledTimers(past.entries[:cut])
+	cancelled := cancelledIn(past.entries[:cut])
 	kept = replay.State().NextChild()
 	again := 0
 	for n := range kept {
@@ -293,6 +295,11 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			if !cancelled[promise] {
 				out = append(out, openCall{promise: promise, rearm: max(r.FireAt, 1)})
 			}
+			continue
+		}
+		if ok && p.State == recovery.PromiseRejectedCanceled && !cancelled[promise] && (state.OfSignal(p) || state.OfAwait(p)) {
+			call.reopen = true
+			out = append(out, call)
 			continue
 		}
 		if call.result == nil && ok && p.State.Settled() {
@@ -350,6 +357,10 @@ func settledEvent(r journal.Recorded, p recovery.Promise) journal.Event {
 func (t *txn) takeOver(ex *execution, call openCall) {
 	if call.rearm != 0 {
 		t.rearm(ex, call.promise, call.rearm)
+		return
+	}
+	if call.reopen {
+		t.waitAgain(ex, call)
 		return
 	}
 	if done, ok := call.result.(journal.InvokeCompleted); ok {

@@ -789,15 +789,7 @@ func TestSimulation(t *testing.T) {
 	actions := testkit.Choose(400, 500, 700)
 	testkit.Checks(t, testkit.Choose(100, 20, 140)) // of which -short tries a fifth
 	rapid.Check(t, func(t *rapid.T) {
-		numbers := map[int]*rapid.Generator[int]{}
-		s := simulate(t, func(n int) int {
-			g, ok := numbers[n]
-			if !ok {
-				g = rapid.IntRange(0, n-1)
-				numbers[n] = g
-			}
-			return g.Draw(t, "")
-		}, actions)
+		s := simulate(t, drawn(t), actions)
 		total.add(s.stats)
 		runs++
 	})

@@ -24,14 +24,18 @@ var sweepBegin = []byte{0}
 
 // sweepStages are the parts of a former incarnation in the order of their deletion. Executions come first, each with
 // its promise and task, so that none is left without them between two commands. Executions that are being cleaned up
-// after stay in the first stage, and the second waits for their clean-ups, which need their journals.
+// after stay at first, with their operations, and the first stage that does not pass them waits for their clean-ups,
+// which need their journals.
 var sweepStages = []struct {
 	family keys.Family
 	// former: the journals of the execution's own former incarnations; else what belongs to its operations.
 	former bool
 	// passes: skips what is being cleaned up after, instead of waiting.
 	passes bool
-}{{family: keys.Header, passes: true}, {family: keys.Header}, {family: keys.Promise}, {family: keys.Journal, former: true}, {family: keys.Journal}}
+}{
+	{family: keys.Header, passes: true}, {family: keys.Promise, passes: true}, {family: keys.Header}, {family: keys.Promise},
+	{family: keys.Journal, former: true}, {family: keys.Journal},
+}
 
 // sweep deletes the next part of an execution's former incarnations. After the last part it announces the task of
 // the current one, or sets its retry timer; else the deadline index leads to the next part.
@@ -110,7 +114,9 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 				return key, true
 			}
 		case keys.Promise:
-			t.endSwept(ex.ns, idOfKey(key))
+			if objectID := idOfKey(key); !st.passes || !t.beingCleanedUp(ex, objectID) {
+				t.endSwept(ex.ns, objectID)
+			}
 		default:
 			t.remove(key)
 		}

@@ -38,7 +38,7 @@ var childrenBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "children: a new incarnation ends those with a policy",
-		From: "			t.endSwept(ex.ns, idOfKey(key))\n", To: "			t.erasePromise(ex.ns, idOfKey(key))\n", Tests: "TestClosePolicyContinueAsNew",
+		From: "t.endSwept(ex.ns, objectID)", To: "t.erasePromise(ex.ns, objectID)", Tests: "TestClosePolicyContinueAsNew",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "children: one with an id of its own is replaced only for a restart",

@@ -5,6 +5,26 @@ import "perdure/internal/mutation"
 // refinementBugs break what the refinement check of executions finds: what comes of a step elsewhere, or later.
 var refinementBugs = []mutation.Bug{
 	{
+		File: "fsm/machine/restart.go", Rule: "restart: a wait whose cancel is not kept is open again",
+		From: "call.reopen = true\n", To: "call.reopen = false\n", Tests: "TestRestartBeforeCancelOfWait",
+	},
+	{
+		File: "fsm/machine/cancel_operation.go", Rule: "restart: a wait for a promise that is open again asks again",
+		From: "if state.OfAwait(p) {\n\t\tt.mustNot", To: "if state.OfAwait(p) && call.begun {\n\t\tt.mustNot", Tests: "TestRestartBeforeCancelOfWait",
+	},
+	{
+		File: "fsm/machine/incarnation.go", Rule: "incarnation: one whose deadline has expired ends as it begins",
+		From: "if !pending {", To: "if !pending && s.deadlineMS > t.now {", Tests: "TestChildBeginsAgainAfterItsDeadline",
+	},
+	{
+		File: "fsm/machine/sweep.go", Rule: "sweep: it waits for clean-ups only with what they need",
+		From: "{family: keys.Promise, passes: true}, {family: keys.Header}, {family: keys.Promise},", To: "{family: keys.Header}, {family: keys.Promise}, {family: keys.Promise},", Tests: "TestCleanupDoesNotKeepOthersOpen",
+	},
+	{
+		File: "fsm/machine/incarnation.go", Rule: "incarnation: a child that begins again has no delay",
+		From: "p.Incarnation, p.Target, p.DelayUntil = t.index, target, 0", To: "p.Incarnation, p.Target = t.index, target", Tests: "TestChildBegunAgainHasNoDelay",
+	},
+	{
 		File: "fsm/machine/restart.go", Rule: "restart: the timeout of a wait is no signal",
 		From: "ok && !isFailure(signal.Payload) {", To: "ok {", Tests: "TestExecutionRefinement TestRestartForgetsTimeouts",
 	},

@@ -27,7 +27,7 @@ var versionBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/incarnation.go", Rule: "versions: the promise of an open execution moves to the new digest's queue",
-		From: "p.Incarnation, p.Target = t.index, target", To: "p.Incarnation = t.index", Tests: "TestStuckCode TestDigestOfChildren",
+		From: "p.Incarnation, p.Target, p.DelayUntil = t.index, target, 0", To: "p.Incarnation, p.DelayUntil = t.index, 0", Tests: "TestStuckCode TestDigestOfChildren",
 	},
 	{
 		File: "fsm/machine/continue.go", Rule: "versions: a loop takes new code at its next turn",
