@@ -213,9 +213,11 @@ func (t *activation) close() {
 	}
 }
 
-// load reads the whole journal: the entries that came with the task, and the rest.
+// load reads the journal: the entries that came with the task, unless it leaves out some that are needed, and the rest.
 func (t *activation) load(task *perdurev1.Task) {
-	t.ingest(task.GetEntries())
+	if firstSeq(task) <= t.journal.next {
+		t.ingest(task.GetEntries())
+	}
 	for t.journal.next < task.GetNextSeq() {
 		if before := t.journal.next; t.readOn() == before {
 			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, task.GetNextSeq()))
@@ -224,6 +226,14 @@ func (t *activation) load(task *perdurev1.Task) {
 	if !t.journal.started {
 		t.failTask(fmt.Errorf("durable: the journal of %s does not begin with ExecutionStarted", t.info.ID))
 	}
+}
+
+// firstSeq is the number of the first entry that came with a task.
+func firstSeq(task *perdurev1.Task) uint64 {
+	if entries := task.GetEntries(); len(entries) > 0 {
+		return entries[0].GetSeq()
+	}
+	return 0
 }
 
 // readPage fetches a page of entries.

@@ -116,7 +116,7 @@ func (t *activation) commit(c commit) error {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
 			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, CleanupMs: msg.CleanupMs,
-			ContinueAsNew: msg.ContinueAsNew, Credit: t.w.grantable(msg.Credit)}
+			ContinueAsNew: msg.ContinueAsNew, Keeps: sticks, Credit: t.w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
 	if sticks {

@@ -56,6 +56,9 @@ type fakeServer struct {
 	others int
 	// page, if positive, is how many entries a task or a page carries.
 	page int
+	// whole: tasks leave nothing out. short counts those that did, pages the pages of journals that were read.
+	whole        bool
+	short, pages int
 	// spread: workers take turns.
 	spread bool
 	// manual: the test causes the world's events.
@@ -116,6 +119,7 @@ type fakeConn struct {
 	functions []string
 	cleanups  bool
 	credit    int
+	kept      map[tokenKey]uint64 // the entries that the worker has, by the token of the next task
 	splits    bool
 	wanted    bool   // as the worker knows
 	stamp     uint64 // the highest timestamp that has come
@@ -338,7 +342,12 @@ func (f *fakeServer) dispatch() {
 
 // hand sends a task to its worker. after is what the task was acquired after; 0 when it is sent again.
 func (f *fakeServer) hand(c *fakeConn, ex *fakeExec, after uint64) {
-	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: f.task(ex, after)}})
+	task := f.task(ex, after)
+	if from := c.kept[keyOf(ex.token())]; from > 0 && f.page == 0 {
+		task.Entries = task.Entries[from:]
+		f.short++
+	}
+	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: task}})
 }
 
 func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {

@@ -147,6 +147,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: r}})
 	case *perdurev1.WorkRequest_ReadJournal:
 		ex := f.execs[k.ReadJournal.GetId()]
+		f.pages++
 		page := &perdurev1.JournalPage{NextSeq: ex.j.NextSeq(), Entries: slices.Clone(ex.entries[k.ReadJournal.GetFromSeq():])}
 		if f.page > 0 && len(page.Entries) > f.page {
 			page.Entries = page.Entries[:f.page]
@@ -215,6 +216,14 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 		return
 	}
 	f.commits = append(f.commits, m)
+	if m.GetKeeps() && !f.whole {
+		if c.kept == nil {
+			c.kept = map[tokenKey]uint64{}
+		}
+		next := keyOf(m.GetTask())
+		next.version++
+		c.kept[next] = m.GetKnownSeq()
+	}
 	r := f.apply(ex, m)
 	f.replies[rid] = r
 	if fa.after {

@@ -158,15 +158,6 @@ func (t *activation) stick(sent []*perdurev1.Event) {
 	t.idle = true
 	t.w.holdClosed(t.hold)
 	t.buf = buffer{}
-	// The journal has them, at numbers that the next task tells.
-	expected := t.journal
-	for _, ev := range sent {
-		if err := expected.add(unknownSeq, ev); err != nil {
-			expected.ops = nil // it continues nothing
-			break
-		}
-		expected.forgetValue(ev)
-	}
 	<-t.wait.wake
 	t.w.mu.Lock()
 	next, task := t.wait.next, t.wait.task
@@ -176,35 +167,33 @@ func (t *activation) stick(sent []*perdurev1.Event) {
 		t.dropped("a waiting function leaves the memory")
 		t.unwind()
 	}
-	t.resume(next, task, &expected)
+	t.resume(next, task, sent)
 }
 
 // unknownSeq stands for the number of an entry that the worker has not read.
 const unknownSeq = ^uint64(0)
 
-// resume makes the activation act for its next hold, if the journal continues the expected one. Otherwise it hands the
-// hold to a new activation, and unwinds.
-func (t *activation) resume(next *hold, task *perdurev1.Task, expected *history) {
+// resume makes the activation act for its next hold, if the journal continues what the function knows. Otherwise it hands the
+// hold to a new activation, and unwinds. sent are the events of the commit that ended the last hold.
+func (t *activation) resume(next *hold, task *perdurev1.Task, sent []*perdurev1.Event) {
 	former := t.hold
 	t.hold, t.idle = next, false
 	asked := t.secureLease()
 	t.announce()
 	t.enterSlot()
-	t.journal = history{id: expected.id}
-	t.load(task)
+	continues := t.readOnAfter(task, sent)
 	if asked {
 		t.refresh()
 	}
 	if t.journal.ended {
 		t.unwind() // nothing can follow the end
 	}
-	if !t.journal.continues(expected, t.next) {
+	if !continues || len(t.journal.ops) != int(t.next) {
 		t.dropped("the journal does not continue a waiting function's")
 		t.hold, t.idle = former, true
 		t.w.replace(next, task)
 		t.unwind()
 	}
-	t.journal.forgetAlso(expected)
 	t.cleanups.armed = task.GetCleanupMs()
 	t.continued++
 	t.w.event(Event{Kind: EventContinued, ID: t.info.ID, Function: t.info.Function})
@@ -215,6 +204,46 @@ func (t *activation) resume(next *hold, task *perdurev1.Task, expected *history)
 func (t *activation) dropped(why string) {
 	t.log.Debug(why, "event", "sticky_dropped", "bytes", t.journal.size)
 	t.w.event(Event{Kind: EventDropped, ID: t.info.ID, Function: t.info.Function})
+}
+
+// readOnAfter reads the journal, and reports whether it continues what the function knows. A task that leaves out what the worker
+// has begins with the commit that sent the events: that is the proof. Otherwise all of the journal is compared.
+func (t *activation) readOnAfter(task *perdurev1.Task, sent []*perdurev1.Event) bool {
+	if first := firstSeq(task); first > 0 && first == t.journal.next && wrote(task.GetEntries(), sent) {
+		known := len(t.journal.ops)
+		t.load(task)
+		for _, rec := range t.journal.ops[known:] {
+			if rec.kind == opRandom || rec.kind == opTime {
+				t.journal.forget(rec.n) // the function got it before the commit
+			}
+		}
+		return true
+	}
+	expected := t.journal
+	for _, ev := range sent {
+		if expected.add(unknownSeq, ev) != nil {
+			expected.ops = nil // it continues nothing
+			break
+		}
+		expected.forgetValue(ev)
+	}
+	t.journal = history{id: expected.id}
+	t.load(task)
+	if !t.journal.continues(&expected, t.next) {
+		return false
+	}
+	t.journal.forgetAlso(&expected)
+	return true
+}
+
+// wrote reports whether entries have the events of a commit, in their order.
+func wrote(entries []*perdurev1.JournalEntry, sent []*perdurev1.Event) bool {
+	for _, e := range entries {
+		if len(sent) > 0 && sameEvent(e.GetEvent(), sent[0]) {
+			sent = sent[1:]
+		}
+	}
+	return len(sent) == 0
 }
 
 // replace begins a new activation for a hold whose function in memory is of no use.

@@ -84,11 +84,21 @@ func counting(runs *atomic.Int32) *Function[int, int] {
 
 // A function that waits continues where it was: it begins once, however often it waits.
 func TestStickyContinues(t *testing.T) {
+	testStickyContinues(t, false)
+}
+
+// A server that sends whole journals makes no other difference.
+func TestStickyContinuesWholeJournals(t *testing.T) {
+	testStickyContinues(t, true)
+}
+
+func testStickyContinues(t *testing.T, whole bool) {
 	const waits = 50
 	f := newFake(t)
 	f.manual = true
 	var runs atomic.Int32
 	var events tally
+	f.whole = whole
 	w, _ := f.worker(WorkerOptions{OnEvent: events.add}, counting(&runs))
 	f.start("x", "counting", fmt.Sprint(waits))
 	for i := range waits {
@@ -100,6 +110,9 @@ func TestStickyContinues(t *testing.T) {
 	}
 	if runs.Load() != 1 || events.of(EventContinued) != waits || events.of(EventDropped) != 0 || events.of(EventLost) != 0 {
 		t.Errorf("the function began %d times, events %v", runs.Load(), events.n)
+	}
+	if short := map[bool]int{false: waits, true: 0}[whole]; f.short != short || f.pages != 0 {
+		t.Errorf("%d tasks left entries out, not %d, and %d pages were read", f.short, short, f.pages)
 	}
 	stuck(t, w, 0)
 	until(t, "the end of the activations", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 && w.busy == 0 })
@@ -178,44 +191,49 @@ func TestStickyOtherHistory(t *testing.T) {
 			}
 		}, "16"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFake(t)
-			f.manual = true
-			var events tally
-			w, _ := f.worker(WorkerOptions{OnEvent: events.add}, NewFunction("f", func(ctx Context, _ int) (int64, error) {
-				n, err := Run(ctx, "step", func(context.Context) (int64, error) { return 1, nil })
-				if err != nil {
-					return 0, err
-				}
-				now, err := Now(ctx)
-				if err != nil {
-					return 0, err
-				}
-				if now.UnixMilli() != 5 {
-					now = time.UnixMilli(0)
-				}
-				v, err := WaitSignal[int64](ctx, "go")
-				return v + n + now.UnixMilli(), err
-			}))
-			f.start("x", "f", "0")
-			f.suspended("x", 1)
-			stuck(t, w, 1)
-			f.mu.Lock()
-			if c.change != nil {
-				c.change(f.execs["x"].entries)
-			} else {
-				f.execs["x"].version++ // another worker had it, and did nothing
+		for _, whole := range []bool{false, true} {
+			if !whole && c.name == "result" {
+				continue // the worker does not read again what it read before its last commit
 			}
-			f.mu.Unlock()
-			f.signal("x", "go", "10")
-			f.wait("the end", func() bool { return f.execs["x"].j.Status().Terminal() })
-			f.mu.Lock()
-			got := string(outcomeOf(f.execs["x"]).GetValue())
-			f.mu.Unlock()
-			if got != c.want || events.of(EventContinued) != 0 || events.of(EventDropped) != 1 {
-				t.Errorf("result %s, not %s; events %v", got, c.want, events.n)
-			}
-		})
+			t.Run(fmt.Sprintf("%s, whole %t", c.name, whole), func(t *testing.T) {
+				f := newFake(t)
+				f.manual, f.whole = true, whole
+				var events tally
+				w, _ := f.worker(WorkerOptions{OnEvent: events.add}, NewFunction("f", func(ctx Context, _ int) (int64, error) {
+					n, err := Run(ctx, "step", func(context.Context) (int64, error) { return 1, nil })
+					if err != nil {
+						return 0, err
+					}
+					now, err := Now(ctx)
+					if err != nil {
+						return 0, err
+					}
+					if now.UnixMilli() != 5 {
+						now = time.UnixMilli(0)
+					}
+					v, err := WaitSignal[int64](ctx, "go")
+					return v + n + now.UnixMilli(), err
+				}))
+				f.start("x", "f", "0")
+				f.suspended("x", 1)
+				stuck(t, w, 1)
+				f.mu.Lock()
+				if c.change != nil {
+					c.change(f.execs["x"].entries)
+				} else {
+					f.execs["x"].version++ // another worker had it, and did nothing
+				}
+				f.mu.Unlock()
+				f.signal("x", "go", "10")
+				f.wait("the end", func() bool { return f.execs["x"].j.Status().Terminal() })
+				f.mu.Lock()
+				got := string(outcomeOf(f.execs["x"]).GetValue())
+				f.mu.Unlock()
+				if got != c.want || events.of(EventContinued) != 0 || events.of(EventDropped) != 1 {
+					t.Errorf("result %s, not %s; events %v", got, c.want, events.n)
+				}
+			})
+		}
 	}
 }
 

@@ -126,6 +126,7 @@ type stickyRun struct {
 	workers  int
 	sticky   int
 	bytes    int
+	whole    bool
 	// faults are the disturbances of the commits that find a journal of that length.
 	faults map[string]map[uint64]fault
 }
@@ -136,7 +137,7 @@ type stickyRun struct {
 func (r stickyRun) run(t *testing.T) (journals map[string][]string, continued int) {
 	f := newFake(t)
 	defer f.grpc.Stop()
-	f.spread = r.workers > 1
+	f.spread, f.whole = r.workers > 1, r.whole
 	f.children["echo"] = func(in []byte) *perdurev1.Outcome { return value(`"echo ` + string(in) + `"`) }
 	for i := range 100 {
 		f.signals["go"] = append(f.signals["go"], fmt.Sprint(i))
@@ -253,6 +254,7 @@ func TestStickyTwin(t *testing.T) {
 		r.workers = rapid.IntRange(1, 2).Draw(rt, "workers")
 		r.sticky = rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "sticky")
 		r.bytes = rapid.SampledFrom([]int{0, 2 * stickyOverhead}).Draw(rt, "bytes")
+		r.whole = rapid.Bool().Draw(rt, "whole")
 		got, continued := r.run(t)
 		total += continued
 		if none != 0 {

@@ -198,9 +198,18 @@ func (w *world) work(opts durable.WorkerOptions, fns ...durable.Registration) *w
 // workAt is work through another address.
 func (w *world) workAt(addr string, opts durable.WorkerOptions, fns ...durable.Registration) *worker {
 	w.t.Helper()
+	return w.workVia(client.Options{Addrs: []string{addr}}, opts, fns...)
+}
+
+// workVia is work through a client with options of its own.
+func (w *world) workVia(via client.Options, opts durable.WorkerOptions, fns ...durable.Registration) *worker {
+	w.t.Helper()
+	if via.Addrs == nil {
+		via.Addrs = []string{w.addr}
+	}
 	log := &logBuffer{}
-	c, err := client.Dial(client.Options{Addrs: []string{addr}, Namespace: w.Namespace(),
-		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	via.Namespace, via.Logger = w.Namespace(), slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c, err := client.Dial(via)
 	if err != nil {
 		w.t.Fatal(err)
 	}

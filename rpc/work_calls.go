@@ -82,7 +82,10 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	if err := firstError(err, w.own(c.Task), commitForm(c)); err != nil {
 		return nil, err
 	}
-	c.Request, c.Credit = nil, 0
+	if c.Keeps { // before the task of the next version can come
+		w.worker.Keeps(c.Task, c.KnownSeq)
+	}
+	c.Request, c.Credit, c.Keeps = nil, 0, false
 	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
 	if err != nil {
 		w.refused(c.Task, err)

@@ -29,8 +29,8 @@ func (x *Read) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *a
 	}}}, nil
 }
 
-// task returns the state that a worker needs to advance an acquired execution, with the journal's first page.
-// It refuses a stale token.
+// task returns the state that a worker needs to advance an acquired execution, with the first page of the journal from
+// from_seq on; from_seq comes from a worker, and beyond the journal it counts as 0. It refuses a stale token.
 func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error) {
 	if entityID, ok := id.EntityOfTask(x.Query.Id); ok {
 		return x.entityTask(entityID, req)
@@ -50,9 +50,13 @@ func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error
 		of = &perdurev1.CleanupOf{Id: cancelled.ID, Incarnation: cancelled.Incarnation, Function: cancelled.Function,
 			NextSeq: cancelled.Events, CreatedMs: cancelled.CreatedMS, DeadlineMs: cancelled.DeadlineMS}
 	}
+	from := req.FromSeq
+	if from >= h.Events {
+		from = 0
+	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Task{Task: &perdurev1.Task{
 		Token: wire.Token(x.Query.Namespace, task), Function: h.Function, Status: wire.EncodeStatus(h.Status),
-		Entries: x.entries(h, 0, pageEntries, PageBytes), NextSeq: h.Events,
+		Entries: x.entries(h, from, pageEntries, PageBytes), NextSeq: h.Events,
 		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: wire.EncodeTags(h.Tags),
 		CleanupMs: h.CleanupMS, CleanupOf: of, Steps: x.steps(h),
 	}}}, nil

@@ -52,9 +52,9 @@ func (r forWorkers) EachHeld(visit func(machine.Assignment)) error {
 }
 
 // Task implements workers.Replica.
-func (r forWorkers) Task(ctx context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error) {
+func (r forWorkers) Task(ctx context.Context, token *perdurev1.TaskToken, fromSeq uint64) (*perdurev1.Task, error) {
 	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: token.Namespace, Id: token.Id,
-		Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: token.Incarnation, Version: token.Version}}})
+		Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: token.Incarnation, Version: token.Version, FromSeq: fromSeq}}})
 	if err != nil {
 		return nil, err
 	}

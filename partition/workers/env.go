@@ -57,8 +57,9 @@ type Replica interface {
 	Leadership() Leadership
 	// EachHeld visits the tasks that workers hold by the replica's state.
 	EachHeld(visit func(machine.Assignment)) error
-	// Task returns the task of a token by the replica's state, and an error if the task is over.
-	Task(ctx context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error)
+	// Task returns the task of a token by the replica's state, with the journal from fromSeq on, and an error if the task
+	// is over.
+	Task(ctx context.Context, token *perdurev1.TaskToken, fromSeq uint64) (*perdurev1.Task, error)
 }
 
 // Leadership is one term of a replica as the leader. Leaderships are compared by ==.

@@ -140,11 +140,11 @@ func (r *replica) searched() int {
 	return r.searches
 }
 
-func (r *replica) Task(_ context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error) {
+func (r *replica) Task(_ context.Context, token *perdurev1.TaskToken, fromSeq uint64) (*perdurev1.Task, error) {
 	if r.over[token.Id] {
 		return nil, errors.New("the task is over")
 	}
-	return &perdurev1.Task{Token: token}, nil
+	return &perdurev1.Task{Token: token, Entries: []*perdurev1.JournalEntry{{Seq: fromSeq}}}, nil
 }
 
 func spec(id string, capacity int, functions ...string) Spec {

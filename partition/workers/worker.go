@@ -32,6 +32,8 @@ type Worker struct {
 	remote int64
 	// split is the state of a worker that splits its capacity itself.
 	split split
+	// kept are the functions that the worker keeps in memory.
+	kept kept
 }
 
 // Attach registers a worker's stream. It ends an earlier stream of the same process, at any node; a later one
@@ -261,7 +263,7 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 			if next.Cancelling {
 				return next, true
 			}
-			err := next.resolve(ctx)
+			err := next.resolve(ctx, w.fromSeq(next.Token))
 			w.settled(next, err == nil)
 			if err == nil {
 				return next, true
@@ -277,12 +279,12 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	}
 }
 
-// resolve reads the task of the token, if it is a task of this node.
-func (q *Delivery) resolve(ctx context.Context) (err error) {
+// resolve reads the task of the token, if it is a task of this node, with the journal from an entry on.
+func (q *Delivery) resolve(ctx context.Context, fromSeq uint64) (err error) {
 	if q.Task != nil {
 		return nil
 	}
-	if q.Task, err = q.replica.Task(ctx, q.Token); err == nil {
+	if q.Task, err = q.replica.Task(ctx, q.Token, fromSeq); err == nil {
 		q.Task.AcquiredAfter, q.Task.Again = q.timestamp, q.again && q.splits
 	}
 	return err

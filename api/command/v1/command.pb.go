@@ -3345,9 +3345,11 @@ func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
 }
 
 type TaskQuery struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Version     uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The first journal entry that the worker lacks; beyond the journal's end it counts as 0.
+	FromSeq       uint64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3392,6 +3394,13 @@ func (x *TaskQuery) GetIncarnation() uint64 {
 func (x *TaskQuery) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *TaskQuery) GetFromSeq() uint64 {
+	if x != nil {
+		return x.FromSeq
 	}
 	return 0
 }
@@ -4111,10 +4120,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\bentities\x18\x1f \x01(\v2\x1f.perdure.v1.ListEntitiesRequestH\x00R\bentities\x12L\n" +
 	"\rentity_answer\x18  \x01(\v2%.perdure.command.v1.EntityAnswerQueryH\x00R\fentityAnswerB\x06\n" +
 	"\x04kind\"\x13\n" +
-	"\x11EntityAnswerQuery\"G\n" +
+	"\x11EntityAnswerQuery\"b\n" +
 	"\tTaskQuery\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"#\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x19\n" +
+	"\bfrom_seq\x18\x03 \x01(\x04R\afromSeq\"#\n" +
 	"\tHeldQuery\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\"Z\n" +
 	"\x0eFunctionsQuery\x12\x1c\n" +

@@ -1211,7 +1211,8 @@ type Task struct {
 	Token    *TaskToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Function string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
 	Status   ExecutionStatus        `protobuf:"varint,3,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
-	// The journal from its start; when next_seq is beyond the last entry, the rest comes by ReadJournal.
+	// The journal from its start, or after Commit.keeps from that commit's known_seq. If next_seq is beyond the last entry,
+	// read the rest by ReadJournal.
 	Entries    []*JournalEntry   `protobuf:"bytes,4,rep,name=entries,proto3" json:"entries,omitempty"`
 	NextSeq    uint64            `protobuf:"varint,5,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
 	CreatedMs  int64             `protobuf:"varint,6,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
@@ -1481,6 +1482,9 @@ type Commit struct {
 	// Positive: when the execution is cancelled from now on, it gets a clean-up, which may take this long. -1: it gets
 	// none. 0 changes nothing.
 	CleanupMs int64 `protobuf:"varint,12,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
+	// The worker keeps the function in memory if it waits after this commit. The task of the next version may then leave out
+	// the entries before known_seq, if it comes by this stream. The log does not store this field.
+	Keeps bool `protobuf:"varint,13,opt,name=keeps,proto3" json:"keeps,omitempty"`
 	// Ends this incarnation of the execution and begins the next one under the same id, with this input and without a
 	// history. Such a commit has no events. The reply's state is PENDING.
 	ContinueAsNew *ContinueAsNew `protobuf:"bytes,10,opt,name=continue_as_new,json=continueAsNew,proto3" json:"continue_as_new,omitempty"`
@@ -1586,6 +1590,13 @@ func (x *Commit) GetCleanupMs() int64 {
 		return x.CleanupMs
 	}
 	return 0
+}
+
+func (x *Commit) GetKeeps() bool {
+	if x != nil {
+		return x.Keeps
+	}
+	return false
 }
 
 func (x *Commit) GetContinueAsNew() *ContinueAsNew {
@@ -2973,7 +2984,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\x05 \x01(\x03R\tcreatedMs\x12\x1f\n" +
 	"\vdeadline_ms\x18\x06 \x01(\x03R\n" +
-	"deadlineMs\"\xcb\x03\n" +
+	"deadlineMs\"\xe1\x03\n" +
 	"\x06Commit\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12)\n" +
 	"\x04task\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x1d\n" +
@@ -2986,7 +2997,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0fwait_timeout_ms\x18\b \x01(\x03R\rwaitTimeoutMs\x12\x16\n" +
 	"\x06credit\x18\t \x01(\rR\x06credit\x12\x1d\n" +
 	"\n" +
-	"cleanup_ms\x18\f \x01(\x03R\tcleanupMs\x12A\n" +
+	"cleanup_ms\x18\f \x01(\x03R\tcleanupMs\x12\x14\n" +
+	"\x05keeps\x18\r \x01(\bR\x05keeps\x12A\n" +
 	"\x0fcontinue_as_new\x18\n" +
 	" \x01(\v2\x19.perdure.v1.ContinueAsNewR\rcontinueAsNew\"%\n" +
 	"\rContinueAsNew\x12\x14\n" +

@@ -34,7 +34,7 @@ var stickyBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/sticky.go", Rule: "sticky: a journal that is another one is replayed",
-		From: `if !t.journal.continues(expected, t.next) {`, To: `if t.journal.ended {`, Tests: "TestStickyOtherHistory",
+		From: `if !t.journal.continues(&expected, t.next) {`, To: `if t.journal.ended {`, Tests: "TestStickyOtherHistory",
 	},
 	{
 		File: "durable/sticky.go", Rule: "sticky: what was lost before the reply is not kept",
@@ -83,6 +83,26 @@ var stickyBugs = []mutation.Bug{
 	{
 		File: "durable/worker.go", Rule: "sticky: a hold outlives the function that it was given to",
 		From: "\tif next != nil {\n\t\tw.replace(next, task)\n\t}\n", To: "\t_, _ = next, task\n", Tests: "TestStickyHoldOutlivesTheFunction", Hangs: 20 * time.Second,
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: the entries that a task brings are those of the function's last commit",
+		From: ` && wrote(task.GetEntries(), sent) {`, To: ` {`, Tests: "TestStickyOtherHistory",
+	},
+	{
+		File: "durable/activation.go", Rule: "sticky: a function that is not in memory gets the entries that its task leaves out",
+		From: `if firstSeq(task) <= t.journal.next {`, To: `if len(task.GetEntries()) > 0 {`, Tests: "TestStickyBounds", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/workers/kept.go", Rule: "sticky: only the next task leaves entries out",
+		From: "\tnext.Version++\n", To: "", Tests: "TestKept",
+	},
+	{
+		File: "partition/workers/kept.go", Rule: "sticky: a task that comes twice is whole the second time",
+		From: "\tdelete(w.kept.entries, task)\n", To: "", Tests: "TestKept",
+	},
+	{
+		File: "fsm/query/journal.go", Rule: "sticky: a worker cannot have more than the journal",
+		From: "if from >= h.Events {", To: "if from > h.Events && from == 0 {", Tests: "TestKeptEntries", Pkg: "rpc",
 	},
 }
 
