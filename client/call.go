@@ -106,20 +106,26 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 	}
 	leader := c.leaders.of(id)
 	for ctx.Err() == nil {
-		n := leader
-		if n == nil {
+		n, led := leader.n, leader.n != nil
+		if !led {
 			n = c.node()
 		}
 		gone.attempts++
-		sent, err := c.once(ctx, n, n == leader, attemptTimeout+wait, attempt)
+		sent, err := c.once(ctx, n, leader, attemptTimeout+wait, attempt)
 		if err == nil {
 			return nil
 		}
 		v, err := classify(err, sent)
-		if _, answered := api.FromStatus(err); n == leader && !answered && v != final && ctx.Err() == nil {
+		if _, answered := api.FromStatus(err); led && !answered && v != final && ctx.Err() == nil {
 			c.leaders.failed(n)
 		}
-		leader = nil
+		// The next attempt goes to another leader, if one is known by now, else to any node.
+		if led {
+			leader = c.leaders.of(id)
+		}
+		if !led || leader.n == n {
+			leader = slotLeader{}
+		}
 		if v == final {
 			if !write || !maybe || ofMachine(err) {
 				return err
@@ -178,16 +184,19 @@ func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
-// once makes one attempt, bounded by timeout, at a node that leads or at any, and reports whether the request
+// once makes one attempt, bounded by timeout, at a node, as the leader if it is one, and reports whether the request
 // was handed to the network.
-func (c *Client) once(ctx context.Context, n *node, leads bool, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
+func (c *Client) once(ctx context.Context, n *node, leader slotLeader, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
 	p := new(probe)
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), timeout)
 	defer cancel()
-	if leads {
-		var done func()
-		ctx, done = c.leaders.attempt(ctx, n)
-		defer done()
+	if leader.n != nil {
+		var done func(bool)
+		ctx, done = c.leaders.attempt(ctx, leader)
+		defer func() {
+			_, refused := api.FromStatus(err)
+			done(err == nil || refused)
+		}()
 	}
 	err = attempt(ctx, n)
 	return p.sent.Load(), err

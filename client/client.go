@@ -16,9 +16,10 @@
 //
 // # Leaders
 //
-// With Options.CallLeaders, a client that makes more than a few calls asks a node who leads what, and sends each call to the
-// node that leads the id's partition: no other node passes it on. This is a guess that any node corrects. The client goes to an announced
-// address only where that node answers, so behind a load balancer it works as through one address.
+// A client that makes more than a few calls asks the nodes who leads what, and sends each call to the node that leads the
+// id's partition: no other node passes it on. This is a guess that any node corrects. The client goes to an announced
+// address only where that node answers, so behind a load balancer it works as through one address. It leaves a leader
+// that does not answer for half a second when the others name a later one. With Options.AnyNode it does none of this.
 //
 // A Client is safe for concurrent use. It connects on first use; Dial does no I/O.
 package client
@@ -79,9 +80,9 @@ type Options struct {
 	DialOptions []grpc.DialOption
 	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
 	Timeout time.Duration
-	// CallLeaders sends each call to the node that leads the id's partition, once the client knows it: see Leaders above. A
-	// leader that the other nodes cannot reach, but the client can, then holds calls up for as long as an attempt takes.
-	CallLeaders bool
+	// AnyNode sends the calls to the nodes of Addrs alone, to one until it fails, and never to the leader of an id: see
+	// Leaders above. For tests of a node, and where the other nodes may not be called.
+	AnyNode bool
 	// Logger gets retries (debug) and reloads of files; default slog.Default().
 	Logger *slog.Logger
 
@@ -141,9 +142,13 @@ type node struct {
 	// failed is when a call to the node as a leader was last not answered; nil if never.
 	failed atomic.Pointer[time.Time]
 
+	// id is the node that has answered at the address; "" if none. Only the goroutine that asks for leaders uses it.
+	id string
+
 	mu sync.Mutex
-	// attempts end those under way at the node as a leader.
-	attempts map[*context.CancelFunc]struct{}
+	// attempts are those under way at the node as a leader; heard is when it last answered one.
+	attempts map[*attempt]struct{}
+	heard    time.Time
 }
 
 // Dial makes a client. It does no I/O: an unreachable address fails the first call. An error

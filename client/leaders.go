@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,28 +19,31 @@ const (
 	// leadersSoon, for leadersAlert times, after a call that was not answered, or not for long.
 	leadersEvery  = 5 * time.Second
 	leadersRarely = time.Minute
-	leadersSoon   = time.Second
-	leadersAlert  = 5
-	// leadersTimeout bounds one question to one node.
-	leadersTimeout = time.Second
-	// slowAfter is how long an attempt at a leader may take before the client asks whether that still leads.
-	slowAfter = time.Second
+	leadersSoon   = 200 * time.Millisecond
+	leadersAlert  = 10
+	// leadersTimeout bounds one question to all nodes. A node that answers neither it nor a call meanwhile is silent.
+	leadersTimeout = 500 * time.Millisecond
+	// slowAfter is how long an attempt at a leader may take before the client asks whether that still leads, and leaves it
+	// if it does not.
+	slowAfter = 500 * time.Millisecond
 	// avoidFor is how long calls go elsewhere after one to a leader was not answered.
 	avoidFor = time.Second
 )
 
 // leaders finds the node that leads the slot of an id, so that a call need not be passed on. It is a guess:
-// every node takes every call. The client asks a node who leads, in the background, and goes only to
-// addresses where the node answers that is said to be there.
+// every node takes every call. In the background the client asks all nodes who leads, and believes the highest term: a
+// leader that the others cannot reach still answers clients. It goes only to addresses where the node answers that is
+// said to be there. An attempt that takes long ends when another node leads in a later term, or when the node is silent.
+// The call is then repeated there, under its request id.
 type leaders struct {
 	c *Client
-	// table is what the last answer said; nil before the first.
+	// table is what the last answers said; nil before the first.
 	table atomic.Pointer[[]slotLeader]
-	// calls counts the first ones; attempts are those under way at leaders.
+	// calls counts the first ones; attempts is how many are under way at leaders.
 	calls    atomic.Uint32
 	attempts atomic.Int64
-	// alarm wakes the goroutine that asks.
-	alarm  chan struct{}
+	// alarm wakes the goroutine that asks: true after a failure, false after a slow attempt.
+	alarm  chan bool
 	ctx    context.Context
 	cancel context.CancelFunc
 	asks   sync.WaitGroup
@@ -50,61 +54,74 @@ type leaders struct {
 	// next is when it is time for the next question.
 	next time.Time
 
-	// Of the goroutine that asks: ids are the nodes that have answered at an address, others the connections
-	// to addresses that the client was not given.
-	ids    map[string]string
+	// others are the connections to addresses that the client was not given. Only the goroutine that asks uses them.
 	others map[string]*node
 }
 
-// slotLeader is a range of slots and the node that leads it.
+// slotLeader is a range of slots, the node that leads it, and the term in which it does; n is nil if the node is silent
+// or cannot be reached.
 type slotLeader struct {
 	first, last uint16
+	id          string
+	term        uint64
 	n           *node
 }
 
+// attempt is one at a leader.
+type attempt struct {
+	slot   uint16
+	term   uint64
+	began  time.Time
+	cancel context.CancelFunc
+}
+
 func newLeaders(c *Client) *leaders {
-	l := &leaders{c: c, alarm: make(chan struct{}, 1), ids: map[string]string{}, others: map[string]*node{}}
+	l := &leaders{c: c, alarm: make(chan bool, 1), others: map[string]*node{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
-// of returns the node that leads an id; nil if that is not known, or if it has just not answered. It does not block.
-func (l *leaders) of(objectID string) *node {
-	if !l.c.opts.CallLeaders {
-		return nil
+// of returns who leads an id; without a node if that is not known, or if it has just not answered. It does not block.
+func (l *leaders) of(objectID string) slotLeader {
+	if l.c.opts.AnyNode {
+		return slotLeader{}
 	}
 	if l.calls.Load() < leadersAfter {
 		l.calls.Add(1)
-		return nil
+		return slotLeader{}
 	}
 	l.ask()
 	table := l.table.Load()
 	if table == nil || objectID == "" {
-		return nil
+		return slotLeader{}
 	}
 	slot := id.Slot(l.c.opts.Namespace, objectID)
 	for _, r := range *table {
 		if r.first <= slot && slot <= r.last {
-			if since := r.n.failed.Load(); since != nil && time.Since(*since) < avoidFor {
-				return nil
+			if r.n == nil {
+				return slotLeader{}
 			}
-			return r.n
+			if since := r.n.failed.Load(); since != nil && time.Since(*since) < avoidFor {
+				return slotLeader{}
+			}
+			r.first, r.last = slot, slot
+			return r
 		}
 	}
-	return nil
+	return slotLeader{}
 }
 
 // failed has calls avoid a node for a while, and the client ask who leads now.
 func (l *leaders) failed(n *node) {
 	now := time.Now()
 	n.failed.Store(&now)
-	l.alert()
+	l.alert(true)
 }
 
 // alert has the client ask soon who leads. It does not block.
-func (l *leaders) alert() {
+func (l *leaders) alert(failed bool) {
 	select {
-	case l.alarm <- struct{}{}:
+	case l.alarm <- failed:
 	default:
 	}
 }
@@ -120,22 +137,37 @@ func (l *leaders) ask() {
 	l.asks.Go(l.follow)
 }
 
-// follow asks until no call is under way.
+// follow asks until no call is under way. After an alarm it asks leadersAlert times in short intervals. Slow attempts
+// alone cause that once in leadersEvery, unless the answers change: a busy cluster is slow everywhere.
 func (l *leaders) follow() {
+	var calm time.Time
 	for soon := 0; ; {
 		pause := leadersRarely
-		if l.learn() {
+		several, changed := l.learn()
+		if several {
 			pause = leadersEvery
 		}
+		if changed {
+			calm = time.Time{}
+		}
 		if soon > 0 {
-			soon, pause = soon-1, leadersSoon
+			pause = leadersSoon
+			if soon--; soon == 0 {
+				calm = time.Now().Add(leadersEvery)
+			}
 		}
 		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-l.alarm:
-			soon = leadersAlert
-		case <-l.ctx.Done():
+		for waiting := true; waiting; {
+			select {
+			case failed := <-l.alarm:
+				if soon == 0 && (failed || time.Now().After(calm)) {
+					soon, waiting = leadersAlert, false
+				}
+			case <-timer.C:
+				waiting = false
+			case <-l.ctx.Done():
+				waiting = false
+			}
 		}
 		timer.Stop()
 		l.mu.Lock()
@@ -151,140 +183,190 @@ func (l *leaders) follow() {
 	}
 }
 
-// attempt returns the context of an attempt at a leader, which also ends when that leads no more and does not
-// answer. done must be called after the attempt.
-func (l *leaders) attempt(ctx context.Context, n *node) (_ context.Context, done func()) {
+// attempt returns the context of an attempt at a leader, which also ends when that leads no more or is silent.
+// done must be called after the attempt, and told whether the node has answered it.
+func (l *leaders) attempt(ctx context.Context, at slotLeader) (_ context.Context, done func(answered bool)) {
 	ctx, cancel := context.WithCancel(ctx)
+	a := &attempt{slot: at.first, term: at.term, began: time.Now(), cancel: cancel}
+	n := at.n
 	n.mu.Lock()
 	if n.attempts == nil {
-		n.attempts = map[*context.CancelFunc]struct{}{}
+		n.attempts = map[*attempt]struct{}{}
 	}
-	n.attempts[&cancel] = struct{}{}
+	n.attempts[a] = struct{}{}
 	n.mu.Unlock()
 	l.attempts.Add(1)
-	slow := time.AfterFunc(slowAfter, l.alert)
-	return ctx, func() {
+	slow := time.AfterFunc(slowAfter, func() { l.alert(false) })
+	return ctx, func(answered bool) {
 		slow.Stop()
 		cancel()
 		l.attempts.Add(-1)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.attempts, &cancel)
+		delete(n.attempts, a)
+		if answered {
+			n.heard = time.Now()
+		}
 	}
 }
 
-// learn asks a node who leads, and replaces the table. It reports whether the cluster has several nodes.
-func (l *leaders) learn() bool {
-	former := l.table.Load()
-	list := l.list(l.c.node())
-	for i := 0; list == nil && i < len(l.c.nodes) && l.ctx.Err() == nil; i++ {
-		list = l.list(l.c.nodes[i])
+// learn asks all nodes who leads, and replaces the table. It reports whether the cluster has several nodes, and whether
+// another leader is known than before.
+func (l *leaders) learn() (several, changed bool) {
+	began := time.Now()
+	var former []slotLeader
+	if t := l.table.Load(); t != nil {
+		former = *t
 	}
-	if list == nil {
-		return former != nil
+	lists := l.askAll(l.known())
+	if len(lists) == 0 {
+		return len(former) > 0, false
 	}
-	if len(list.GetNodes()) < 2 {
-		l.table.Store(nil)
-		return false
-	}
-	at := map[string]*node{}
-	for _, n := range list.GetNodes() {
-		if found := l.find(n); found != nil {
-			at[n.GetNodeId()] = found
-		}
-	}
+	maps.Copy(lists, l.askAll(l.announced(lists)))
+	at, answered := l.found(lists, began)
 	var table []slotLeader
-	for _, r := range list.GetLeaders() {
-		if n := at[r.GetNodeId()]; n != nil && r.GetFirstSlot() <= r.GetLastSlot() && r.GetLastSlot() < id.Slots {
-			table = append(table, slotLeader{uint16(r.GetFirstSlot()), uint16(r.GetLastSlot()), n})
+	note := func(r slotLeader) {
+		for i := range table {
+			if o := &table[i]; o.first == r.first && o.last == r.last {
+				if r.term > o.term {
+					*o = r
+				}
+				return
+			}
 		}
+		table = append(table, r)
+	}
+	for _, r := range former {
+		if !answered[r.id] && r.term > 0 { // what it has answered says more than what was known
+			note(r)
+		}
+	}
+	for _, n := range l.known() {
+		if list := lists[n]; len(list.GetNodes()) > 1 {
+			several = true
+			for _, r := range list.GetLeaders() {
+				if r.GetFirstSlot() <= r.GetLastSlot() && r.GetLastSlot() < id.Slots {
+					note(slotLeader{first: uint16(r.GetFirstSlot()), last: uint16(r.GetLastSlot()), id: r.GetNodeId(), term: r.GetTerm()})
+				}
+			}
+		}
+	}
+	for i := range table {
+		table[i].n = at[table[i].id]
+		changed = changed || !slices.ContainsFunc(former, func(r slotLeader) bool { return r == table[i] })
+	}
+	if !several {
+		table = nil
 	}
 	l.table.Store(&table)
-	l.endAttempts(former, table)
-	l.forget(list)
-	return true
+	l.endAttempts(at, table, began)
+	l.forget(lists)
+	return several, changed
 }
 
-// endAttempts ends the attempts at nodes that led more before and do not answer now: paused ones, or those
-// beyond a cut. The attempts are repeated elsewhere.
-func (l *leaders) endAttempts(former *[]slotLeader, now []slotLeader) {
-	if former == nil {
-		return
+// known are all connections, first those to addresses that the client was given.
+func (l *leaders) known() []*node {
+	return slices.AppendSeq(slices.Clone(l.c.nodes), maps.Values(l.others))
+}
+
+// announced makes connections to the addresses that the answers announce and the client does not know.
+func (l *leaders) announced(lists map[*node]*perdurev1.NodeList) (out []*node) {
+	for _, list := range lists {
+		for _, a := range list.GetNodes() {
+			addr := a.GetGrpcAddr()
+			if addr == "" || slices.ContainsFunc(l.known(), func(n *node) bool { return n.addr == addr }) {
+				continue
+			}
+			if n, err := l.c.connect(addr); err == nil {
+				l.others[addr] = n
+				out = append(out, n)
+			}
+		}
 	}
-	asked := map[*node]bool{}
-	for _, r := range *former {
-		if asked[r.n] || slices.Contains(now, r) {
-			continue
+	return out
+}
+
+// found returns, by node id, a connection at which that node has answered: at the address that it announces, or at
+// another one. answered has the nodes that have said who leads. A node that has answered calls since began is not silent.
+func (l *leaders) found(lists map[*node]*perdurev1.NodeList, began time.Time) (at map[string]*node, answered map[string]bool) {
+	at, answered = map[string]*node{}, map[string]bool{}
+	announces := map[string]string{}
+	for _, list := range lists {
+		for _, a := range list.GetNodes() {
+			announces[a.GetNodeId()] = a.GetGrpcAddr()
 		}
-		if asked[r.n] = true; l.list(r.n) != nil {
-			continue
+	}
+	for _, n := range l.known() {
+		if list := lists[n]; list != nil {
+			n.id = list.GetNodeId()
+			answered[n.id] = true
+		} else if n.silentSince(began) {
+			n.id = ""
 		}
-		r.n.mu.Lock()
-		for cancel := range r.n.attempts {
-			(*cancel)()
+		if n.id != "" && (at[n.id] == nil || n.addr == announces[n.id]) {
+			at[n.id] = n
 		}
-		r.n.mu.Unlock()
+	}
+	return at, answered
+}
+
+// silentSince reports whether the node has answered no attempt since then.
+func (n *node) silentSince(t time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.heard.Before(t)
+}
+
+// endAttempts ends the attempts at nodes that are silent, and those that take long at a node while another one leads in a
+// later term. The attempts are repeated elsewhere.
+func (l *leaders) endAttempts(at map[string]*node, table []slotLeader, now time.Time) {
+	for _, n := range l.known() {
+		silent := at[n.id] == nil
+		n.mu.Lock()
+		for a := range n.attempts {
+			replaced := slices.ContainsFunc(table, func(r slotLeader) bool {
+				return r.first <= a.slot && a.slot <= r.last && r.n != n && r.term > a.term
+			})
+			if now.Sub(a.began) >= slowAfter && (silent || replaced) {
+				a.cancel()
+			}
+		}
+		n.mu.Unlock()
 	}
 }
 
-// find returns a connection at whose address a node has answered: the address that it announces, or one that
-// the client was given.
-func (l *leaders) find(a *perdurev1.ClusterAddress) *node {
-	for _, n := range l.c.nodes {
-		if n.addr == a.GetGrpcAddr() && l.is(n, a.GetNodeId()) {
-			return n
-		}
-	}
-	for _, n := range l.c.nodes {
-		if l.is(n, a.GetNodeId()) {
-			return n
-		}
-	}
-	if a.GetGrpcAddr() == "" || slices.ContainsFunc(l.c.nodes, func(n *node) bool { return n.addr == a.GetGrpcAddr() }) {
-		return nil
-	}
-	n := l.others[a.GetGrpcAddr()]
-	if n == nil {
-		var err error
-		if n, err = l.c.connect(a.GetGrpcAddr()); err != nil {
-			return nil
-		}
-		l.others[n.addr] = n
-	}
-	if !l.is(n, a.GetNodeId()) {
-		return nil
-	}
-	return n
-}
-
-// is reports whether a node with this id has answered at an address. It asks once.
-func (l *leaders) is(n *node, nodeID string) bool {
-	if l.ids[n.addr] == "" {
-		l.list(n)
-	}
-	return l.ids[n.addr] == nodeID
-}
-
-// list asks a node for its list of the cluster; nil without an answer.
-func (l *leaders) list(n *node) *perdurev1.NodeList {
+// askAll asks nodes for their lists of the cluster, all at the same time. It blocks for leadersTimeout at most.
+func (l *leaders) askAll(nodes []*node) map[*node]*perdurev1.NodeList {
 	ctx, cancel := context.WithTimeout(l.ctx, leadersTimeout)
 	defer cancel()
-	list, err := n.tasks.ListNodes(ctx, &perdurev1.ListNodesRequest{Namespace: l.c.opts.Namespace})
-	if err != nil {
-		delete(l.ids, n.addr)
-		return nil
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	lists := map[*node]*perdurev1.NodeList{}
+	for _, n := range nodes {
+		all.Go(func() {
+			if list, err := n.tasks.ListNodes(ctx, &perdurev1.ListNodesRequest{Namespace: l.c.opts.Namespace}); err == nil && list.GetNodeId() != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				lists[n] = list
+			}
+		})
 	}
-	l.ids[n.addr] = list.GetNodeId()
-	return list
+	all.Wait()
+	return lists
 }
 
-// forget closes the connections to nodes that the cluster no longer lists. A call under way there is repeated
+// forget closes the connections to nodes that no node lists any more. A call under way there is repeated
 // elsewhere.
-func (l *leaders) forget(list *perdurev1.NodeList) {
+func (l *leaders) forget(lists map[*node]*perdurev1.NodeList) {
+	listed := map[string]bool{}
+	for _, list := range lists {
+		for _, a := range list.GetNodes() {
+			listed[a.GetGrpcAddr()] = true
+		}
+	}
 	for addr, n := range l.others {
-		if !slices.ContainsFunc(list.GetNodes(), func(a *perdurev1.ClusterAddress) bool { return a.GetGrpcAddr() == addr }) {
+		if !listed[addr] {
 			delete(l.others, addr)
-			delete(l.ids, addr)
 			if err := n.conn.Close(); err != nil {
 				l.c.log.Debug("connection not closed", "node", addr, "err", err)
 			}

@@ -21,6 +21,9 @@ type led struct {
 	// leader is the node of each third; silent is a node that answers nothing.
 	leader [3]atomic.Pointer[string]
 	silent atomic.Pointer[string]
+	// terms are those of the leaderships; stale is a node that does not know of the last change.
+	terms [3]atomic.Uint64
+	stale atomic.Pointer[string]
 	// asked counts the questions for the list.
 	lists atomic.Int32
 }
@@ -41,7 +44,11 @@ func newLed(t *testing.T) *led {
 			out.Nodes = append(out.Nodes, &perdurev1.ClusterAddress{NodeId: "node-" + name, GrpcAddr: "passthrough:///" + name})
 		}
 		for i := range l.leader {
-			out.Leaders = append(out.Leaders, &perdurev1.SlotLeader{FirstSlot: third(i), LastSlot: third(i+1) - 1, NodeId: "node-" + *l.leader[i].Load()})
+			r := &perdurev1.SlotLeader{FirstSlot: third(i), LastSlot: third(i+1) - 1, NodeId: "node-" + *l.leader[i].Load(), Term: l.terms[i].Load()}
+			if s := l.stale.Load(); s != nil && *s == at {
+				r.NodeId, r.Term = "node-"+l.names[i], 1
+			}
+			out.Leaders = append(out.Leaders, r)
 		}
 		return out, nil
 	}
@@ -79,7 +86,7 @@ func (l *led) move(t *testing.T, cl *Client, i int, to string) {
 	t.Helper()
 	l.leader[i].Store(&to)
 	testkit.EventuallyNil(t, time.Minute, "the table of leaders", func() error {
-		cl.leaders.alert()
+		cl.leaders.alert(true)
 		l.startsAt(t, cl, i)
 		if table := cl.leaders.table.Load(); (*table)[i].n.addr != "passthrough:///"+to {
 			return fmt.Errorf("it is %v", table)
@@ -118,7 +125,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 		l := newLed(t)
 		l.answer = script(started)
 		l.given = given
-		cl := l.client(Options{CallLeaders: true})
+		cl := l.client(Options{})
 		for range leadersAfter {
 			if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 				t.Fatal(err)
@@ -137,7 +144,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 func TestLeadersThatMove(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
-	cl := l.client(Options{CallLeaders: true})
+	cl := l.client(Options{})
 	l.learned(t, cl)
 	l.move(t, cl, 0, "b")
 	l.wantAt(t, cl, "b", "b", "c")
@@ -150,7 +157,7 @@ func TestLeadersThatMove(t *testing.T) {
 	}
 	testkit.EventuallyNil(t, time.Minute, "a leader to be avoided", func() error {
 		cl.leaders.failed((*cl.leaders.table.Load())[2].n)
-		if n := cl.leaders.of(idIn(2)); n != nil {
+		if n := cl.leaders.of(idIn(2)).n; n != nil {
 			return fmt.Errorf("the next call goes to %s", n.addr)
 		}
 		return nil
@@ -164,7 +171,7 @@ func TestLeadersThatMove(t *testing.T) {
 func TestSilentLeader(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)
-	cl := l.client(Options{CallLeaders: true})
+	cl := l.client(Options{})
 	l.learned(t, cl)
 	waiting := make(chan struct{}, 1)
 	l.mu.Lock()
@@ -199,6 +206,82 @@ func TestSilentLeader(t *testing.T) {
 	}
 }
 
+// TestReplacedLeader: a leader whose followers' packets to it are lost still answers clients, and says that it leads.
+// Calls wait there until another node leads in a later term. Then they are repeated there, and so are later ones.
+func TestReplacedLeader(t *testing.T) {
+	l := newLed(t)
+	l.answer = script(started)
+	for i := range l.terms {
+		l.terms[i].Store(1)
+	}
+	cl := l.client(Options{})
+	l.learned(t, cl)
+	waiting := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.answer, l.asked, l.requests = func(ctx context.Context, n int, _ any) (any, error) {
+		if n > 0 {
+			return started, nil
+		}
+		waiting <- struct{}{}
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}, nil, nil
+	l.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := cl.Start(t.Context(), StartOptions{ID: idIn(1)})
+		done <- err
+	}()
+	<-waiting
+	// The same term elsewhere is no later leadership: nothing is left for it.
+	asked, since := l.lists.Load(), time.Now()
+	l.stale.Store(&l.names[1])
+	l.leader[1].Store(&l.names[2])
+	testkit.EventuallyNil(t, time.Minute, "the client to ask who leads", func() error {
+		cl.leaders.alert(true)
+		select {
+		case err := <-done:
+			t.Fatalf("the call ended although no later leader is known: %v", err)
+		default:
+		}
+		if time.Since(since) < slowAfter {
+			asked = l.lists.Load() // the attempt does not take long yet
+		}
+		if n := l.lists.Load(); n < asked+9 {
+			return fmt.Errorf("%d questions", n-asked)
+		}
+		return nil
+	})
+	began := time.Now()
+	l.terms[1].Store(2)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= attemptTimeout/2 {
+		t.Errorf("the call took %v since the next leader was known", took)
+	}
+	l.mu.Lock()
+	if len(l.asked) != 2 || l.asked[0] != "b" || l.asked[1] != "c" || string(l.requests[0].GetId()) != string(l.requests[1].GetId()) {
+		t.Errorf("asked %v with %v", l.asked, l.requests)
+	}
+	l.answer = script(started)
+	l.mu.Unlock()
+	l.wantAt(t, cl, "a", "c", "c")
+}
+
+// TestAnyNode: a client of one node stays there.
+func TestAnyNode(t *testing.T) {
+	l := newLed(t)
+	l.answer, l.given = script(started), []string{"a"}
+	cl := l.client(Options{AnyNode: true})
+	for range 4 * leadersAfter {
+		l.wantAt(t, cl, "a", "a", "a")
+	}
+	if n := l.lists.Load(); n != 0 {
+		t.Errorf("%d questions who leads", n)
+	}
+}
+
 // TestAddressesOfOthers: a node counts only where it answers. An announced address that leads to another
 // node, or to none, gets no calls, and a list that is no use is not asked for again soon.
 func TestAddressesOfOthers(t *testing.T) {
@@ -213,7 +296,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		return out, err
 	}
 	l.nodes["c"].server.Stop()
-	cl := l.client(Options{CallLeaders: true})
+	cl := l.client(Options{})
 	for range 2 * leadersAfter {
 		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 			t.Fatal(err)
@@ -233,7 +316,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		l.lists.Add(1)
 		return nil, status.Error(codes.PermissionDenied, "not with this token")
 	}
-	cl = l.client(Options{CallLeaders: true})
+	cl = l.client(Options{})
 	for range 10 * leadersAfter {
 		if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 			t.Fatal(err)

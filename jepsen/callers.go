@@ -238,7 +238,7 @@ type goodCallers struct {
 }
 
 func (g *goodCallers) dial() (*client.Client, error) {
-	return client.Dial(client.Options{Addrs: []string{g.n.GRPCAddr}, Timeout: 10 * time.Second, Token: g.token, Logger: g.c.log})
+	return client.Dial(client.Options{Addrs: []string{g.n.GRPCAddr}, AnyNode: true, Timeout: 10 * time.Second, Token: g.token, Logger: g.c.log})
 }
 
 // call makes one write.

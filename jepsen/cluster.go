@@ -223,7 +223,7 @@ func (c *Cluster) Client(timeout time.Duration, only ...*Node) (*client.Client, 
 			addrs = append(addrs, n.GRPCAddr)
 		}
 	}
-	return client.Dial(client.Options{Addrs: addrs, Timeout: timeout, Logger: c.log})
+	return client.Dial(client.Options{Addrs: addrs, Timeout: timeout, Logger: c.log, AnyNode: len(only) > 0})
 }
 
 // unexpected records an event that no run may have.

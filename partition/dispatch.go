@@ -60,13 +60,9 @@ func (n *Node) nodeList(s workers.Survey) *perdurev1.NodeList {
 		list.Nodes = append(list.Nodes, &perdurev1.ClusterAddress{NodeId: m.NodeId, GrpcAddr: addrs[m.ServerId], Leads: uint32(leads)})
 	}
 	for _, r := range n.router.Replicas() {
-		server := r.Leader()
-		if r.Serving() {
-			server = n.identity.ServerID
-		}
-		if ids[server] != "" {
+		if server, term := r.LeaderInTerm(); ids[server] != "" {
 			first, last := directory.Slots(r.ID(), n.router.Partitions())
-			list.Leaders = append(list.Leaders, &perdurev1.SlotLeader{FirstSlot: first, LastSlot: last, NodeId: ids[server]})
+			list.Leaders = append(list.Leaders, &perdurev1.SlotLeader{FirstSlot: first, LastSlot: last, NodeId: ids[server], Term: term})
 		}
 	}
 	slices.SortFunc(list.Nodes, func(a, b *perdurev1.ClusterAddress) int { return strings.Compare(a.NodeId, b.NodeId) })

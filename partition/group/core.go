@@ -55,6 +55,20 @@ func (c *core) Term() uint64 {
 	return c.raft.CurrentTerm()
 }
 
+// LeaderInTerm returns the server id of the leader that this server knows, and the term that it leads in; "" if it knows
+// none. Raft forgets the leader before the term rises, so within one term both belong together.
+func (c *core) LeaderInTerm() (server string, term uint64) {
+	term = c.Term()
+	if term == 0 {
+		return "", 0
+	}
+	_, leader := c.raft.LeaderWithID()
+	if c.Term() != term {
+		return "", 0
+	}
+	return string(leader), term
+}
+
 // Serving reports whether this replica leads the group and serves it.
 func (c *core) Serving() bool { return c.serving() != nil }
 

@@ -250,10 +250,13 @@ func (x *NodeList) GetLeaders() []*SlotLeader {
 // SlotLeader is the node that leads a range of slots. The slot of an id is
 // xxhash64(namespace, NUL, the id before its first ':') modulo 16,384.
 type SlotLeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	FirstSlot     uint32                 `protobuf:"varint,1,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
-	LastSlot      uint32                 `protobuf:"varint,2,opt,name=last_slot,json=lastSlot,proto3" json:"last_slot,omitempty"`
-	NodeId        string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	FirstSlot uint32                 `protobuf:"varint,1,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
+	LastSlot  uint32                 `protobuf:"varint,2,opt,name=last_slot,json=lastSlot,proto3" json:"last_slot,omitempty"`
+	NodeId    string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The term of this leadership; 0 if the answering node does not say it. Of two nodes' answers, that of the higher
+	// term is the later one.
+	Term          uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +310,13 @@ func (x *SlotLeader) GetNodeId() string {
 		return x.NodeId
 	}
 	return ""
+}
+
+func (x *SlotLeader) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
 }
 
 type ClusterAddress struct {
@@ -2890,13 +2900,14 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bNodeList\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.perdure.v1.ClusterAddressR\x05nodes\x120\n" +
-	"\aleaders\x18\x03 \x03(\v2\x16.perdure.v1.SlotLeaderR\aleaders\"a\n" +
+	"\aleaders\x18\x03 \x03(\v2\x16.perdure.v1.SlotLeaderR\aleaders\"u\n" +
 	"\n" +
 	"SlotLeader\x12\x1d\n" +
 	"\n" +
 	"first_slot\x18\x01 \x01(\rR\tfirstSlot\x12\x1b\n" +
 	"\tlast_slot\x18\x02 \x01(\rR\blastSlot\x12\x17\n" +
-	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"\\\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"\\\n" +
 	"\x0eClusterAddress\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tgrpc_addr\x18\x02 \x01(\tR\bgrpcAddr\x12\x14\n" +

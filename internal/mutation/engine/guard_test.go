@@ -79,17 +79,33 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "client/leaders.go", Rule: "client: a node counts only where it answers",
-		From: `	if !l.is(n, a.GetNodeId()) {`, To: `	if l.is(n, "") {`, Tests: "TestAddressesOfOthers",
+		From: `n.id = list.GetNodeId()
+`, To: `n.id = list.GetNodes()[1].GetNodeId()
+`, Tests: "TestAddressesOfOthers",
 	},
 	{
 		File: "client/leaders.go", Rule: "client: a leader that does not answer is avoided",
 		From: `time.Since(*since) < avoidFor`, To: `time.Since(*since) < 0`, Tests: "TestLeadersThatMove", Hangs: 20 * time.Second,
 	},
 	{
-		File: "client/leaders.go", Rule: "client: calls do not wait at a node that is silent and leads no more",
-		From: `			(*cancel)()
-`, To: `			_ = cancel
-`, Tests: "TestSilentLeader",
+		File: "client/leaders.go", Rule: "client: calls do not wait at a node that is silent",
+		From: `(silent || replaced)`, To: `replaced`, Tests: "TestSilentLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: calls do not wait at a leader that was replaced",
+		From: `(silent || replaced)`, To: `silent`, Tests: "TestReplacedLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: the later leadership counts",
+		From: `if r.term > o.term {`, To: `if r.term < o.term {`, Tests: "TestReplacedLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: only a later leadership ends an attempt",
+		From: `r.term > a.term`, To: `r.term >= a.term`, Tests: "TestReplacedLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: a client of one node stays there",
+		From: `if l.c.opts.AnyNode {`, To: `if false {`, Tests: "TestAnyNode",
 	},
 	{
 		File: "client/call.go", Rule: "client: it asks no earlier than the node says",
