@@ -139,8 +139,8 @@ func TestCallsGoToTheLeader(t *testing.T) {
 	}
 }
 
-// TestLeadersThatMove: the client follows when it is told of a change, and goes elsewhere when a leader does
-// not answer.
+// TestLeadersThatMove: the client follows a leader of which an answer notifies it, and calls another node when a
+// leader does not answer.
 func TestLeadersThatMove(t *testing.T) {
 	l := newLed(t)
 	l.answer = script(started)

@@ -23,7 +23,7 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	if t.cleanups.running {
 		t.failTask(&MisuseError{ID: t.info.ID, What: "ContinueAsNew", Why: "was called by a clean-up function"})
 	}
-	// What is refused is refused at every replay, whatever the function recorded after it.
+	// A replay refuses as the first run did, whatever the function recorded after the refusal.
 	if t.section != nil {
 		return entityError("a critical section does not continue as new")
 	}

@@ -439,7 +439,7 @@ func TestStickyPanic(t *testing.T) {
 	stuck(t, w, 0)
 }
 
-// What a hold that has ended still hears does not reach the function that waits in memory.
+// A message to a hold that has ended does not reach the function that waits in memory.
 func TestStickyFormerHold(t *testing.T) {
 	f := newFake(t)
 	f.manual = true

@@ -9,7 +9,7 @@ import (
 	"perdure/client"
 )
 
-// What a client does with functions and entities, with the values in their types and by their codecs.
+// This file has a client's calls of functions and entities, with typed values and the codecs of both.
 
 // SignalWithStart sends a signal to the execution with an id, and starts it by this function and input in the
 // same change unless one is open: an open execution gets the signal whatever its input. started reports

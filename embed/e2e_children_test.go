@@ -147,7 +147,7 @@ func TestStartDetached(t *testing.T) {
 	}
 }
 
-// What becomes of the children of a parent that completes: their close policies say.
+// TestClosePolicies: a parent that completes cancels, abandons or terminates each open child by its close policy.
 func TestClosePolicies(t *testing.T) {
 	w := newWorld(t)
 	var cleaned atomic.Int32

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,48 +100,21 @@ func atGate(worker, folder string) error {
 // or both.
 func TestPausedFormerWorkerEffects(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for by, incarnations := range map[string]int{"takeover": 1, "restart": 1, "restart from event": 1, "continue": 2} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			w, folder := newWorld(t), t.TempDir()
-			world := func() string {
-				data, _ := os.ReadFile(filepath.Join(folder, "world"))
-				return string(data)
-			}
-			has := func(line string) {
-				t.Helper()
-				until(t, line, func() error {
-					if !strings.Contains(world(), line+"\n") {
-						return fmt.Errorf("the world is %q", world())
-					}
-					return nil
-				})
-			}
+			w := newWorld(t)
 			listener := durable.NewFunction("listener", func(ctx durable.Context, _ string) (string, error) {
 				return durable.WaitSignal[string](ctx, "end")
 			})
 			other := w.work(durable.WorkerOptions{Name: "c"}, listener, counter, effectsChild)
 			begin(w, listener, "listener", "")
-			a := exec.Command(self)
-			a.Env = append(os.Environ(), pausedEnv+"="+strings.Join([]string{w.addr, w.Namespace(), folder}, " "))
-			if err := a.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = a.Process.Kill() // it may be paused
-				_ = a.Wait()
-			})
+			a := startPaused(w)
 			f := pausedEffects("b")
-			h := begin(w, f, "x", pausedIn{Folder: folder, Continue: by == "continue"}, durable.AllowUnknownFunction())
-			has("staged a")
-			has("background a")
-			if err := a.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			h := begin(w, f, "x", pausedIn{Folder: a.folder, Continue: by == "continue"}, durable.AllowUnknownFunction())
+			a.has("staged a")
+			a.has("background a")
+			a.pause()
 			o := client.RestartOptions{}
 			if by == "restart from event" {
 				o = client.RestartOptions{FromEvent: w.describe("x").GetJournalEvents()}
@@ -171,13 +142,8 @@ func TestPausedFormerWorkerEffects(t *testing.T) {
 				t.Errorf("the result is %q", got)
 			}
 			journal := w.validJournal("x")
-			if err := os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			has("ended a")
+			a.resume()
+			a.has("ended a")
 			w.signal("listener", "end", `"over"`)
 			w.reaches("listener", perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED)
 			heard := 0
@@ -198,7 +164,7 @@ func TestPausedFormerWorkerEffects(t *testing.T) {
 			if _, err := w.Describe(soon(t), fmt.Sprint("child-of-a", by == "continue")); !errors.As(err, &none) || none.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
 				t.Errorf("the paused worker's child: %v", err)
 			}
-			if got := world(); strings.Contains(got, "late a") || strings.Count(got, "background a") != 1 || strings.Count(got, "background b") != incarnations {
+			if got := a.world(); strings.Contains(got, "late a") || strings.Count(got, "background a") != 1 || strings.Count(got, "background b") != incarnations {
 				t.Errorf("the steps ran as\n%s", got)
 			}
 			if after := w.validJournal("x"); fmt.Sprint(after) != fmt.Sprint(journal) {

@@ -91,47 +91,82 @@ func pausedWorker() (code int, is bool) {
 	return 1, true
 }
 
+// pausedProcess is the process of the worker "a", and the folder of its world.
+type pausedProcess struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	folder string
+}
+
+// startPaused starts the worker "a" in a process, which ends with the test.
+func startPaused(w *world) *pausedProcess {
+	w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &pausedProcess{w.t, exec.Command(self), w.t.TempDir()}
+	p.cmd.Env = append(os.Environ(), pausedEnv+"="+strings.Join([]string{w.addr, w.Namespace(), p.folder}, " "))
+	if err := p.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may be paused
+		_ = p.cmd.Wait()
+	})
+	return p
+}
+
+// world returns the lines that steps have written.
+func (p *pausedProcess) world() string {
+	data, _ := os.ReadFile(filepath.Join(p.folder, "world"))
+	return string(data)
+}
+
+// has waits until a step has written a line.
+func (p *pausedProcess) has(line string) {
+	p.t.Helper()
+	until(p.t, line, func() error {
+		if !strings.Contains(p.world(), line+"\n") {
+			return fmt.Errorf("the world is %q", p.world())
+		}
+		return nil
+	})
+}
+
+// pause stops the process in its step.
+func (p *pausedProcess) pause() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// resume opens the gate that the step waits for, and continues the process.
+func (p *pausedProcess) resume() {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.folder, "gate"), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // TestPausedFormerWorker stops a worker's process in a step while its execution begins a new incarnation: by
 // a restart, or because another worker got its task and continued as new. When the process continues, it
 // effects nothing: no further step begins, and the new incarnation has its own results alone.
 func TestPausedFormerWorker(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, by := range []string{"restart", "continue"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			w, folder := newWorld(t), t.TempDir()
-			world := func() string {
-				data, _ := os.ReadFile(filepath.Join(folder, "world"))
-				return string(data)
-			}
-			has := func(line string) {
-				t.Helper()
-				until(t, line, func() error {
-					if !strings.Contains(world(), line+"\n") {
-						return fmt.Errorf("the world is %q", world())
-					}
-					return nil
-				})
-			}
-			a := exec.Command(self)
-			a.Env = append(os.Environ(), pausedEnv+"="+strings.Join([]string{w.addr, w.Namespace(), folder}, " "))
-			if err := a.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = a.Process.Kill() // it may be paused
-				_ = a.Wait()
-			})
+			w := newWorld(t)
+			a := startPaused(w)
 			f := pausedFunction("b")
-			h := begin(w, f, "x", pausedIn{Folder: folder, Continue: by == "continue"}, durable.AllowUnknownFunction())
-			has("one a")
-			if err := a.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			h := begin(w, f, "x", pausedIn{Folder: a.folder, Continue: by == "continue"}, durable.AllowUnknownFunction())
+			a.has("one a")
+			a.pause()
 			if by == "restart" {
 				if _, err := w.Restart(soon(t), "x", client.RestartOptions{}); err != nil {
 					t.Fatal(err)
@@ -142,14 +177,9 @@ func TestPausedFormerWorker(t *testing.T) {
 				t.Errorf("the result is of %q", got)
 			}
 			journal := w.validJournal("x")
-			if err := os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			has("ended a")
-			if got := world(); strings.Contains(got, "two a") || strings.Count(got, "one a") != 1 || strings.Count(got, "two b") != 1 {
+			a.resume()
+			a.has("ended a")
+			if got := a.world(); strings.Contains(got, "two a") || strings.Count(got, "one a") != 1 || strings.Count(got, "two b") != 1 {
 				t.Errorf("the steps ran as\n%s", got)
 			}
 			if after := w.validJournal("x"); after["InvokeCompleted"] != journal["InvokeCompleted"] || journal["InvokeCompleted"] != 2 {

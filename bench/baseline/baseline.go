@@ -49,7 +49,7 @@ type Config struct {
 	Load load.Options `json:"load"`
 }
 
-// What a node's groups have, too: see partition.
+// The bounds of an entry are those of a node's groups: see partition/group.
 const (
 	maxEntryCommands = 64
 	maxEntryBytes    = 64 << 10

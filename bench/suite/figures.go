@@ -35,8 +35,8 @@ type Figures struct {
 	ServerCPU float64 `json:"server_cpu_ms"`
 	WorkerCPU float64 `json:"worker_cpu_ms"`
 	ClientCPU float64 `json:"client_cpu_ms"`
-	// What all nodes together did per unit. Syncs are appends to the log that were synced, Fsyncs the calls
-	// of the file system that this took.
+	// Commands and the fields below count what all nodes together did per unit. Syncs are synced appends to the log,
+	// Fsyncs the calls of the file system for them.
 	Commands       float64 `json:"commands"`
 	Entries        float64 `json:"entries"`
 	Syncs          float64 `json:"syncs"`

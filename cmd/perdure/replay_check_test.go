@@ -96,8 +96,8 @@ order-44 (ship) cannot be checked: the worker does not serve function "ship"
 	}
 }
 
-// What cannot be checked is said: a program that is no worker, one that does not exist, and command lines
-// that make no sense.
+// replay-check names what it cannot check: a program that is no worker, one that does not exist, and command lines
+// that contradict themselves.
 func TestReplayCheckRefuses(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -48,6 +48,7 @@ const realPartitions = 3
 //	holding                   waits for a signal in a critical section; it holds account@held, where a signal and a
 //	                          scheduled one wait
 //	waiting                   waits for a worker of a function that no worker has
+//	retried                   waits for its child retried:0 and for ownChild, of the same partition; both have retries
 //	bare                      is a promise
 //	caller                    has ended, after its child caller:0, its timer caller:1 and its signal caller:2
 //	flow                      is a graph run: a is completed, k skipped, s waits for a signal
@@ -171,7 +172,19 @@ func populate(ctx context.Context, addr string) error {
 		}
 		return durable.WaitSignal[string](ctx, "go")
 	})
-	w.Register(ask, double, spread, fail, nap, call, all, account, hold)
+	retried := durable.NewFunction("retried", func(ctx durable.Context, in int) (int, error) {
+		retry := durable.CallRetry(durable.RetryPolicy{MaxAttempts: 3})
+		own, err := durable.Go(ctx, ask, in, retry)
+		if err != nil {
+			return 0, err
+		}
+		other, err := durable.Go(ctx, ask, in, retry, durable.ChildID(ownChild), durable.CallTags(map[string]string{"of": "retried"}))
+		if err != nil {
+			return 0, err
+		}
+		return in, durable.AwaitAll(ctx, own, other)
+	})
+	w.Register(ask, double, spread, fail, nap, call, all, account, hold, retried)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
@@ -187,7 +200,7 @@ func populate(ctx context.Context, addr string) error {
 		submit(ctx, c, "flow", node("a", "double"), skipped("k", "fail"), &perdurev1.GraphNode{Id: "s", After: []string{"a"},
 			Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: "approve"}}}),
 		submit(ctx, c, "made", node("a", "double")), submit(ctx, c, "lost", node("a", "fail")))
-	err = errors.Join(err, start(ctx, c, "holding", "hold"), waitLocked(ctx, c, "account@held"),
+	err = errors.Join(err, start(ctx, c, "retried", "retried"), start(ctx, c, "holding", "hold"), waitLocked(ctx, c, "account@held"),
 		c.SignalEntity(ctx, "account@held", "add", []byte("1"), 0), c.SignalEntity(ctx, "account@held", "add", []byte("1"), time.Hour))
 	_, promiseErr := c.CreatePromise(ctx, "bare", client.PromiseOptions{Timeout: time.Hour})
 	err = errors.Join(err, promiseErr, reach(ctx, c, "cancelled", perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED))
@@ -199,7 +212,9 @@ func populate(ctx context.Context, addr string) error {
 		"sleeping": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"calling":  perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "calling:0": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"asking": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "holding": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
-		"caller": perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"caller":  perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"retried": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "retried:0": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+		ownChild: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"made":   perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
 		"lost":   perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
 		// Both attempts of flow.
@@ -314,7 +329,7 @@ func verifyDir(t *testing.T, dir string) (j verifyReport, stderr string, code in
 func TestVerifyRealNode(t *testing.T) {
 	n := aRealNode(t)
 	live := verifyReportOf(t, n.live)
-	if n.liveCode != exitDone || !live.OK || live.Executions != 31 || live.Open != 8 || live.Events < 40 {
+	if n.liveCode != exitDone || !live.OK || live.Executions != 34 || live.Open != 11 || live.Events < 40 {
 		t.Errorf("while it ran: exit %d, %s", n.liveCode, n.live)
 	}
 	if n.inUseCode != exitUnavailable || !strings.Contains(n.inUse, "IN_USE") || !strings.Contains(n.inUse, "state-0000 is in use by a running process") {
@@ -328,7 +343,7 @@ func TestVerifyRealNode(t *testing.T) {
 		}
 		if got.Partitions != realPartitions || !slices.Equal(got.Namespaces, []string{"acme", "default"}) || got.Executions != live.Executions ||
 			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions-2 || // a graph run has none, an entity has one
-			got.Promises < got.Tasks || got.Callbacks != 5 {
+			got.Promises < got.Tasks || got.Callbacks != 9 {
 			t.Errorf("%s: it holds %+v, while it ran %+v", what, got, live)
 		}
 		if killed := what == "killed"; killed != (got.Replayed > 0) {
@@ -339,7 +354,7 @@ func TestVerifyRealNode(t *testing.T) {
 		}
 	}
 	stdout, _, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", n.stopped, "--parallel", "1")
-	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  31\nopen        8\n") || !strings.HasSuffix(stdout, "\nok\n") {
+	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  34\nopen        11\n") || !strings.HasSuffix(stdout, "\nok\n") {
 		t.Errorf("exit %d, for people:\n%s", code, stdout)
 	}
 }
@@ -473,6 +488,17 @@ func (s *plot) task(id string, change func(t *recovery.Task)) {
 	s.must(err)
 	change(&task)
 	s.put(of(keys.Task, id), recovery.AppendTask(nil, task))
+}
+
+// mark changes the mark of a child's proxy promise.
+func (s *plot) mark(p *recovery.Promise, change func(c *state.ChildElsewhere)) {
+	s.t.Helper()
+	c, ok := state.ChildOf(*p)
+	if !ok {
+		s.t.Fatalf("%q is no proxy promise: %q", p.ID, p.Tags)
+	}
+	change(&c)
+	p.Tags = c.Mark()
 }
 
 // row changes the bytes of a graph run's node: old, which must be there once, becomes new.
@@ -674,6 +700,49 @@ func plantings() []planting {
 		{"a heartbeat that is gone", audit.RuleHeartbeat, "asking", "", -1, func(s *plot) {
 			s.header("asking", func(h *state.Header) { h.HeartbeatAt = 1 })
 		}, "none is stored"},
+		{"a sweep that no execution has", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineSweep, 5, "default", "done"), none) }, "swept then"},
+		{"a sweep without its deadline", audit.RuleDeadline, "failed", "", -1, func(s *plot) {
+			s.header("failed", func(h *state.Header) { h.Former, h.Generation, h.SweepAt, h.Sweep = h.Incarnation-1, 1, 77, []byte{1} })
+		}, "its sweep at 77 is not in the index"},
+		{"children that no execution reaches", audit.RuleDeadline, "sleeping", "", -1, func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DeadlineChildren, 5, "default", "sleeping"), none)
+		}, "children are reached then"},
+		{"children that are never reached", audit.RuleDeadline, "cancelled", "", -1, func(s *plot) {
+			s.header("cancelled", func(h *state.Header) { h.ChildrenAt = 77 })
+		}, "its children are reached at 77, which is not in the index"},
+		{"children of a running parent", audit.RuleHeader, "calling", "", -1, func(s *plot) {
+			s.header("calling", func(h *state.Header) { h.ChildrenAt, h.ChildrenFrom = 77, 1 })
+		}, "its children from 1 on"},
+		{"listed as stuck and running", audit.RuleCode, "asking", "", -1, func(s *plot) { s.put(of(keys.Stuck, "ask", "asking"), none) }, "listed as stuck"},
+		{"halted and not listed as stuck", audit.RuleCode, "waiting", "", -1, func(s *plot) {
+			s.task("waiting", func(task *recovery.Task) { task.State = recovery.TaskHalted })
+		}, "not listed as stuck"},
+		{"digests that are none", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put(of(keys.Function, "double"), []byte{9, 'x'}) }, "function"},
+		{"a function without a name", audit.RuleDamaged, "", "bare", -1, func(s *plot) { s.put(of(keys.Function, ""), none) }, "without a name"},
+		{"an inbox of this partition", audit.RuleChannel, fmt.Sprint("partition ", here("asking")), "asking", -1, func(s *plot) {
+			s.put(keys.Number(keys.Inbox, here("asking")), state.Channel{Epoch: 1, Last: 1}.Encode())
+		}, "an inbox for messages"},
+		{"an inbox of no epoch", audit.RuleChannel, fmt.Sprint("partition ", (here("calling")+1)%realPartitions), "calling", -1, func(s *plot) {
+			s.put(keys.Number(keys.Inbox, (here("calling")+1)%realPartitions), state.Channel{Last: 3}.Encode())
+		}, "of no epoch"},
+		{"a child with more attempts than its caller's journal allows", audit.RuleInput, "retried:0", "", -1, func(s *plot) {
+			s.header("retried:0", func(h *state.Header) { h.Retry.Attempts = 9 })
+		}, "has 9 attempts"},
+		{"a child with more failed attempts than it has", audit.RuleHeader, "retried:0", "retried", -1, func(s *plot) {
+			s.header("retried:0", func(h *state.Header) { h.FailedAttempts = 3 })
+		}, "3 attempts have failed"},
+		{"a proxy promise with more attempts than the journal allows", audit.RuleInput, "retried", "", -1, func(s *plot) {
+			s.promise("retried:1", func(p *recovery.Promise) { s.mark(p, func(c *state.ChildElsewhere) { c.Retry.Attempts = 9 }) })
+		}, "has 9 attempts"},
+		{"a proxy promise that names no child", audit.RuleInput, "retried", "", -1, func(s *plot) {
+			s.promise("retried:1", func(p *recovery.Promise) { p.Tags[0].Value = "?" })
+		}, "names no child"},
+		{"a proxy promise with another pause than its child", audit.RuleInput, ownChild, "retried", -1, func(s *plot) {
+			s.promise("retried:1", func(p *recovery.Promise) { s.mark(p, func(c *state.ChildElsewhere) { c.Retry.InitialMS++ }) })
+		}, "its promise \"retried:1\" the retries"},
+		{"a child with another tag than its proxy promise", audit.RuleInput, ownChild, "retried", -1, func(s *plot) {
+			s.header(ownChild, func(h *state.Header) { h.Tags = []recovery.Tag{{Key: "of", Value: "another"}} })
+		}, `"another"}], its promise`},
 		{"a key of no family", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
 	}
 }
@@ -785,6 +854,15 @@ func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
 	}
 	t.Logf("%d plantings in %d nodes", len(plantings()), nodes)
 }
+
+// ownChild is the id of a child of retried, which has its proxy promise in the same partition.
+var ownChild = func() string {
+	for i := 0; ; i++ {
+		if child := fmt.Sprint("own-child-", i); here(child) == here("retried") {
+			return child
+		}
+	}
+}()
 
 // elsewhere is an id that belongs to another partition than id.
 func elsewhere(id string) string {

@@ -399,9 +399,14 @@ func (a *auditor) function(key, value []byte) {
 	if !ok {
 		return
 	}
-	if _, err := state.DecodeDigests(value); err != nil {
+	switch digests, err := state.DecodeDigests(value); {
+	case err != nil:
 		a.damaged(ns, "", key, err.Error())
 		return
+	case !bytes.Equal(digests.Encode(), value):
+		a.damaged(ns, "", key, "the digests are not written the one way there is")
+	case more[0] == "":
+		a.damaged(ns, "", key, "a function without a name")
 	}
 	if !bytes.Equal(key, keys.Of(keys.Function, ns, more[0])) {
 		a.damaged(ns, "", key, fmt.Sprintf("the key of function %q is another", more[0]))

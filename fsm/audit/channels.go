@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -93,8 +94,12 @@ func (a *auditor) firstMessage(dst uint32, from []byte) (name string) {
 	return name
 }
 
-// inbox checks only the form of a channel's receiving end; its value depends on the sender's partition.
-func (a *auditor) inbox(key, value []byte) { a.channelEnd(key, value) }
+// inbox checks the form of a channel's receiving end, and that another partition sends: its value depends on that one.
+func (a *auditor) inbox(key, value []byte) {
+	if source, _, _, ok := a.channelEnd(key, value); ok {
+		a.otherPartition(source, "an inbox for messages")
+	}
+}
 
 func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint64, ok bool) {
 	if len(key) != 1+4 {
@@ -106,6 +111,12 @@ func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint6
 	if err != nil {
 		a.damaged("", peer(other), key, "it is no end of a channel: "+err.Error())
 		return 0, 0, 0, false
+	}
+	switch {
+	case !bytes.Equal(c.Encode(), value):
+		a.damaged("", peer(other), key, "the end of a channel is not written the one way there is")
+	case c.Epoch == 0 && c.Last != 0:
+		a.found("", peer(other), RuleChannel, "message %d of no epoch", c.Last)
 	}
 	return other, c.Epoch, c.Last, true
 }

@@ -169,6 +169,9 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 	if h.Problem != "" && h.Releases == 0 {
 		a.found(ns, h.ID, RuleHeader, "it was never given back, and says why: %q", h.Problem)
 	}
+	if h.FailedAttempts >= max(h.Retry.Attempts, 1) {
+		a.found(ns, h.ID, RuleHeader, "%d attempts have failed before the present one, and it has %d", h.FailedAttempts, max(h.Retry.Attempts, 1))
+	}
 	if called := h.ParentPromise != ""; called != (h.Parent != "") || called != (h.ParentIncarnation != 0) {
 		a.found(ns, h.ID, RuleHeader, "called by %q of incarnation %d for promise %q", h.Parent, h.ParentIncarnation, h.ParentPromise)
 	}

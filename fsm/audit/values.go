@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"perdure/id"
 	"perdure/journal"
@@ -37,6 +38,7 @@ import (
 //	time of a timer                journal, promise                               operation, results
 //	child's function, input,       parent's journal, child's header and journal   childOf
 //	  digest
+//	child's retries, tags          journal, child's header, proxy promise         retryOf, childElsewhere
 //	payload of a signal            delivery, receipt, wait's promise              journal.Check, results
 //	latched signal of a graph run  latch, journal                                 graphAudit.signals
 //	node: status, attempt, retry   row, journal, promise, attempt's header        graphAudit.row
@@ -213,6 +215,7 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 		}
 		if child {
 			a.childOf(ns, h, r)
+			a.childElsewhere(ns, h, r, p)
 		}
 		switch {
 		case r.Call == journal.KindTimerScheduled && (!p.Timer || p.TimeoutAt != r.FireAt):
@@ -291,6 +294,38 @@ func (a *auditor) childOf(ns string, parent state.Header, r journal.Recorded) {
 	a.startedWith(ns, child, parent, r)
 	if child.ParentPromise != string(r.Promise) {
 		a.found(ns, child.ID, RuleInput, "it is a child of %q, and is to settle %q", parent.ID, child.ParentPromise)
+	}
+	a.retryOf(ns, child.ID, child.Retry, r)
+}
+
+// retryOf checks that a child has as many attempts as the policy in its parent's journal allows, or no retries by the
+// server at all.
+func (a *auditor) retryOf(ns, objectID string, retry state.Retry, r journal.Recorded) {
+	if bound := state.RetryBound(r.RetryPolicy) + 1; retry != (state.Retry{}) && int(retry.Attempts) != bound {
+		a.found(ns, objectID, RuleInput, "child %q has %d attempts, its policy %q allows %d", r.Promise, retry.Attempts, r.RetryPolicy, bound)
+	}
+}
+
+// childElsewhere checks the proxy promise of a child with a root id of its own, and the child if it is in this partition.
+// States below feature level 6 have proxy promises without a mark.
+func (a *auditor) childElsewhere(ns string, parent state.Header, r journal.Recorded, p recovery.Promise) {
+	if p.Target != "" || len(p.Tags) == 0 {
+		return
+	}
+	c, ok := state.ChildOf(p)
+	if !ok {
+		a.found(ns, parent.ID, RuleInput, "the promise of its child %q names no child: %q", r.Promise, p.Tags)
+		return
+	}
+	a.retryOf(ns, parent.ID, c.Retry, r)
+	child, ok := a.storedHeader(ns, c.ID)
+	if !ok || child.ParentPromise != p.ID || child.ParentIncarnation != p.Incarnation || child.Parent != parent.ID {
+		return // it is in another partition, or the id is another execution's
+	}
+	a.startedWith(ns, child, parent, r)
+	if child.Retry != c.Retry || child.Former == 0 && !slices.Equal(child.Tags, c.Tags) {
+		a.found(ns, child.ID, RuleInput, "it has the retries %+v and the tags %q, its promise %q the retries %+v and the tags %q",
+			child.Retry, child.Tags, p.ID, c.Retry, c.Tags)
 	}
 }
 

@@ -97,7 +97,7 @@ func (t *txn) attemptBegun(caller *execution, promise id.PromiseID) {
 }
 
 // attemptFailed writes the InvokeRetrying of an invocation's open attempt. It writes nothing if the caller is
-// cancelling, or began anew with a part of the attempts.
+// cancelling, or is a new incarnation that inherited a part of the attempts.
 func (t *txn) attemptFailed(caller *execution, promise id.PromiseID, failure []byte, at int64) {
 	t.attemptBegun(caller, promise)
 	inv, ok := caller.j.Invoke(promise)
