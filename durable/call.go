@@ -144,6 +144,11 @@ func (t *activation) checkOptions(o callOptions) error {
 		t.mustBeText("a tag's key", k)
 		t.mustBeText("a tag's value", v)
 	}
+	if o.retry != nil {
+		if err := o.retry.check(); err != nil {
+			return err
+		}
+	}
 	if o.id == "" {
 		return nil
 	}

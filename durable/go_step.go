@@ -36,6 +36,9 @@ func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, 
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if err := o.retry.check(); err != nil {
+		return nil, err
+	}
 	o.retry = o.retry.withDefaults()
 	n, rec, err := t.take(opStep, name)
 	if err != nil {

@@ -35,8 +35,12 @@ func Output(t JSONType) NodeOption { return func(n *Node) { n.wire.Output = t } 
 // NodeRetry retries a node that fails; without it, the node has one attempt. Zero fields of the policy take
 // their defaults; pauses are counted in milliseconds, rounded up, and the factor in percent.
 func NodeRetry(p RetryPolicy) NodeOption {
+	bad := p.check()
 	p = p.withDefaults()
 	return func(n *Node) {
+		if bad != nil {
+			n.problem("%v", bad)
+		}
 		n.wire.Retry = &perdurev1.NodeRetry{Attempts: uint32(p.MaxAttempts), InitialMs: client.Millis(p.Initial), MaxMs: client.Millis(p.Max),
 			FactorPercent: uint32(min(math.Round(p.Factor*100), math.MaxInt32))}
 	}

@@ -64,6 +64,9 @@ func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if err := o.retry.check(); err != nil {
+		return out, err
+	}
 	o.retry = o.retry.withDefaults()
 	if o.input, err = encode(t.codec, "the URL of "+strconv.Quote(name), req.URL); err != nil {
 		return out, err

@@ -17,6 +17,7 @@ type RetryPolicy struct {
 	Initial, Max time.Duration
 	Factor       float64
 	// Jitter, from 0 to 1, is the part of each pause that is random: a pause of d becomes one from (1-Jitter)*d to d.
+	// An operation with another jitter fails with the type bad_request.
 	Jitter float64
 }
 
@@ -37,8 +38,15 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	if p.Factor < 1 {
 		p.Factor = 2
 	}
-	p.Jitter = max(0, min(p.Jitter, 1))
 	return p
+}
+
+// check refuses a jitter that is no part of a pause.
+func (p RetryPolicy) check() error {
+	if p.Jitter >= 0 && p.Jitter <= 1 {
+		return nil
+	}
+	return &Error{Type: TypeBadRequest, Message: fmt.Sprintf("a jitter of %v is not from 0 to 1", p.Jitter), NonRetryable: true}
 }
 
 // String is the policy as it is recorded. It begins with attempts=N, which is the bound the cluster keeps.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -242,5 +243,36 @@ func TestLostAttempt(t *testing.T) {
 		if c.outcome != "" && len(f.commits) != 3 {
 			t.Errorf("%d commits: the new attempt must be recorded before it runs", len(f.commits))
 		}
+	}
+}
+
+// A jitter that is no part of a pause is refused by every operation that takes a policy, at each replay, and takes no child
+// number.
+func TestJitterIsRefused(t *testing.T) {
+	for _, jitter := range []float64{-0.1, 1.1, math.NaN()} {
+		bad := RetryPolicy{Jitter: jitter}
+		f := newFake(t)
+		f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+			step := func(context.Context) (string, error) { return "", nil }
+			_, run := Run(ctx, "s", step, WithRetry(bad))
+			_, parallel := GoStep(ctx, "s", step, WithRetry(bad))
+			_, call := GoName[string](ctx, "other", "", CallRetry(bad))
+			_, request := HTTP(ctx, HTTPRequest{URL: "http://localhost"}, WithRetry(bad))
+			for what, err := range map[string]error{"Run": run, "GoStep": parallel, "GoName": call, "HTTP": request} {
+				if e := (*Error)(nil); !errors.As(err, &e) || e.Type != TypeBadRequest || !strings.Contains(e.Message, fmt.Sprint(jitter)) {
+					return "", fmt.Errorf("%s with a jitter of %v: %w", what, jitter, err)
+				}
+			}
+			return Run(ctx, "good", func(context.Context) (string, error) { return "ok", nil }, WithRetry(RetryPolicy{Jitter: 1}))
+		}))
+		f.start("x", "f", "")
+		if o := f.finished("x"); string(o.GetValue()) != `"ok"` {
+			t.Errorf("a jitter of %v: %v", jitter, o)
+		}
+	}
+	g := NewGraph("g")
+	g.FunctionName("n", "f", NodeRetry(RetryPolicy{Jitter: 2}))
+	if _, err := g.Build(); err == nil || !strings.Contains(err.Error(), "jitter of 2") {
+		t.Errorf("a node with a jitter of 2: %v", err)
 	}
 }

@@ -74,6 +74,9 @@ func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, err
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if err := o.retry.check(); err != nil {
+		return out, err
+	}
 	o.retry = o.retry.withDefaults()
 	data, err := t.runStep(name, o, func(ctx context.Context) ([]byte, error) {
 		v, err := step(ctx)

@@ -39,6 +39,10 @@ func TestStart(t *testing.T) {
 		"<[1,2,3]",
 		"start echo --id e5 --input - --wait",
 		"start echo --id e6 --input @testdata/in.json --wait",
+		"# A wait with a bound ends with exit 5; the execution continues.",
+		"start charge --id w1 --wait --wait-timeout 0s",
+		"start charge --id w1 --wait-timeout 1ms --json",
+		"start echo --id e7 --wait-timeout 1m",
 		"# Invalid arguments are refused before anything is sent.",
 		"start",
 		"start charge again",
@@ -50,6 +54,7 @@ func TestStart(t *testing.T) {
 		"start charge --id ''",
 		"start charge --timeout -1s",
 		"start charge --timeout soon",
+		"start charge --wait-timeout -1s",
 		"start charge --reuse often",
 	)
 }

@@ -19,6 +19,7 @@ func (a *app) startCommand() *cobra.Command {
 		o     client.StartOptions
 		tags  []string
 		wait  bool
+		bound time.Duration
 		reuse string
 	)
 	cmd := &cobra.Command{
@@ -34,7 +35,7 @@ An id whose execution has ended is started again with --reuse: as a new incarnat
 which deletes the previous incarnation's journal.
 
 --wait waits for the end as "perdure result" does, and prints the result instead of
-the id.`,
+the id. --wait-timeout bounds it: exit code 5 says that the execution continues.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}'
   perdure start report --input @report.json --tag team=billing --timeout 1h
   echo '[1,2,3]' | perdure start sum --input - --wait`,
@@ -48,12 +49,16 @@ the id.`,
 	flags.StringVar(&o.Digest, "digest", "", "component `digest` to pin it to; default is the current one")
 	flags.StringVar(&reuse, "reuse", "reject", "replace an ended execution: `reject`, if-failed or always")
 	flags.BoolVar(&wait, "wait", false, "wait for the end and print the result")
+	flags.DurationVar(&bound, "wait-timeout", 0, "wait for the end for this time; 0s reads once")
 	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "accept a function that no worker has registered yet")
 
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		o.Function = args[0]
 		if o.Timeout < 0 {
 			return usagef("--timeout %v: must not be negative", o.Timeout)
+		}
+		if bound < 0 {
+			return usagef("--wait-timeout %v: must not be negative", bound)
 		}
 		var ok bool
 		if o.Reuse, ok = reusePolicies[reuse]; !ok {
@@ -79,7 +84,8 @@ the id.`,
 		if err != nil {
 			return err
 		}
-		if !wait {
+		bounded := cmd.Flags().Changed("wait-timeout")
+		if !wait && !bounded {
 			if a.json {
 				return a.printJSON(startedObject(started))
 			}
@@ -92,7 +98,10 @@ the id.`,
 		if drawn && !a.json {
 			fmt.Fprintf(a.stderr, "started %s\n", started.ID)
 		}
-		return a.awaitResult(ctx, c, started.ID, waitForever, startedObject(started)[1:])
+		if !bounded {
+			bound = waitForever
+		}
+		return a.awaitResult(ctx, c, started.ID, bound, startedObject(started)[1:])
 	})
 	return cmd
 }

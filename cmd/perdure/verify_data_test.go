@@ -717,14 +717,10 @@ func plantings() []planting {
 		{"halted and not listed as stuck", audit.RuleCode, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.State = recovery.TaskHalted })
 		}, "not listed as stuck"},
-		{"digests that are none", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put(of(keys.Function, "double"), []byte{9, 'x'}) }, "function"},
 		{"a function without a name", audit.RuleDamaged, "", "bare", -1, func(s *plot) { s.put(of(keys.Function, ""), none) }, "without a name"},
 		{"an inbox of this partition", audit.RuleChannel, fmt.Sprint("partition ", here("asking")), "asking", -1, func(s *plot) {
 			s.put(keys.Number(keys.Inbox, here("asking")), state.Channel{Epoch: 1, Last: 1}.Encode())
 		}, "an inbox for messages"},
-		{"an inbox of no epoch", audit.RuleChannel, fmt.Sprint("partition ", (here("calling")+1)%realPartitions), "calling", -1, func(s *plot) {
-			s.put(keys.Number(keys.Inbox, (here("calling")+1)%realPartitions), state.Channel{Last: 3}.Encode())
-		}, "of no epoch"},
 		{"a child with more attempts than its caller's journal allows", audit.RuleInput, "retried:0", "", -1, func(s *plot) {
 			s.header("retried:0", func(h *state.Header) { h.Retry.Attempts = 9 })
 		}, "has 9 attempts"},

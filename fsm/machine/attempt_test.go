@@ -151,21 +151,21 @@ func TestChildRetrySweeps(t *testing.T) {
 
 // What a spread child's partition says of its attempts is for one incarnation of the caller, and comes in any number.
 func TestChildAttemptMessages(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newWorld(t, 3)
 	w.commit(w.begin("e", "f"), "child g spread attempts=2 pause=10; await 0")
 	w.ship()
 	child := w.only("w2", "g")
-	home := int(w.at("e").cfg.Partition)
+	home, away := int(w.at("e").cfg.Partition), int(w.at(child.token.Id).cfg.Partition)
 	if w.at(child.token.Id) == w.at("e") {
 		t.Skip("the child is at home")
 	}
 	w.commit(child, "fail app:no")
-	cmd := w.deliverCmd(1-home, home, 10)
+	cmd := w.deliverCmd(away, home, 10)
 	if got := len(cmd.GetDeliver().Messages); got != 2 {
 		t.Fatalf("%d messages", got)
 	}
 	other := proto.CloneOf(cmd)
-	other.GetDeliver().Source = 7
+	other.GetDeliver().Source = uint32(3 - home - away)
 	for _, m := range other.GetDeliver().Messages {
 		m.ToIncarnation = 99
 	}

@@ -19,6 +19,9 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	key := keys.Number(keys.Inbox, req.Source)
 	ch := t.channel(key)
 	switch {
+	case req.Source >= t.m.cfg.Partitions || req.Source == t.m.cfg.Partition:
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "messages of partition %d, this is partition %d of %d",
+			req.Source, t.m.cfg.Partition, t.m.cfg.Partitions)
 	case req.Epoch < ch.Epoch:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, ch.Epoch)

@@ -86,17 +86,18 @@ func TestUnknownCommandStops(t *testing.T) {
 
 // So does a message of an unknown kind.
 func TestUnknownMessageStops(t *testing.T) {
-	stops(t, &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: 0, Epoch: 1,
+	stops(t, &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: 1 - state.PartitionOf(ns, "e", 2), Epoch: 1,
 		Messages: []*commandv1.Message{{Seq: 1, Namespace: ns, ToId: "e"}}}}}, "unknown kind")
 }
 
 // stops applies a command that must stop the machine, after another that must not be kept.
 func stops(t *testing.T, cmd *commandv1.Command, why string) {
 	t.Helper()
-	w := newWorld(t, 1)
+	w := newWorld(t, 2)
 	w.do(startCmd(w.request(), "e", "f", ""))
-	m := w.parts[0].m
-	before := whole(w.parts[0].state)
+	p := w.at("e")
+	m := p.m
+	before := whole(p.state)
 	_, err := m.Apply(9, &commandv1.Entry{TimeMs: 5000, Commands: []*commandv1.Command{startCmd(nil, "other", "f", ""), cmd, startCmd(nil, "third", "f", "")}})
 	if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "index 9") {
 		t.Fatalf("applied: %v", err)
@@ -107,7 +108,7 @@ func stops(t *testing.T, cmd *commandv1.Command, why string) {
 	if _, again := m.Apply(10, &commandv1.Entry{}); again == nil || again.Error() != err.Error() {
 		t.Errorf("it goes on: %v", again)
 	}
-	if whole(w.parts[0].state) != before {
+	if whole(p.state) != before {
 		t.Error("the state has changed")
 	}
 }
