@@ -45,6 +45,8 @@ type activation struct {
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
 	buf  buffer
+	// held is about the results of steps in the buffer.
+	held held
 	// takesInput decodes an input as the function's.
 	takesInput func(data []byte) error
 	// section is the critical section that the function is in; nil for none.
@@ -208,6 +210,7 @@ func (t *activation) close() {
 		}
 		t.release = t.w.problem(t, fmt.Errorf("durable: runtime.Goexit was called%s", where))
 	}
+	t.recordHeld()
 	if t.release != nil && !t.isLost() {
 		t.sendRelease(t.release)
 	}
@@ -413,7 +416,9 @@ func (t *activation) complete(out []byte, err error) {
 	t.checkRight() // a stopping worker still records a finished execution
 	t.background.stop()
 	if t.cancelAsked.Load() {
-		_ = t.collect() // ErrCancelled at most
+		_ = t.settle() // ErrCancelled at most
+		t.dropBuffer() // a cancelling execution records none of it
+		_ = t.collect()
 	}
 	if t.cancelAsked.Load() {
 		t.acknowledge()
@@ -436,6 +441,7 @@ func (t *activation) complete(out []byte, err error) {
 
 // acknowledge ends a cancelled execution and drops the function's result.
 func (t *activation) acknowledge() {
+	_ = t.settle() // ErrCancelled at most
 	if !t.journal.cancelled {
 		t.refresh() // a heartbeat reply said so; the reason is in the journal
 	}

@@ -51,6 +51,9 @@ type commit struct {
 // stage puts events into the buffer. The error is ErrCancelled, when the buffer had to be committed.
 func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events ...*perdurev1.Event) error {
 	t.frontier("the code goes on")
+	if err := t.settle(); err != nil {
+		return err
+	}
 	t.buf.events = append(t.buf.events, events...)
 	for _, e := range events {
 		t.buf.bytes += proto.Size(e)
@@ -65,12 +68,18 @@ func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, 
 	if t.buf.bytes > bufferBytes || len(t.buf.events) > bufferEvents {
 		return t.flush()
 	}
+	if len(t.held.steps) > 0 {
+		t.arm()
+	}
 	return nil
 }
 
 // flush commits the buffer if there is anything in it, or a clean-up that the cluster does not know of. The
 // error is ErrCancelled.
 func (t *activation) flush() error {
+	if err := t.settle(); err != nil {
+		return err
+	}
 	if len(t.buf.events) == 0 && t.arming() <= 0 {
 		return nil
 	}
@@ -80,6 +89,7 @@ func (t *activation) flush() error {
 // dropBuffer drops the events that were never committed, and their child numbers: nothing acted upon them.
 func (t *activation) dropBuffer() {
 	t.buf = buffer{}
+	t.held.steps, t.held.lazy = nil, 0
 	t.next = min(t.next, uint32(len(t.journal.ops)))
 }
 
@@ -91,39 +101,64 @@ func (t *activation) commit(c commit) error {
 	if t.isLost() {
 		t.unwind()
 	}
+	if err := t.settle(); err != nil {
+		return err
+	}
+	p := t.propose(c)
+	sticks := p.msg.GetKeeps()
+	if sticks {
+		t.w.setSticks(t.hold, t)
+	}
+	resp := t.ask(p.request)
+	if sticks {
+		t.w.setSticks(t.hold, nil)
+	}
+	return t.settled(p, resp)
+}
+
+// proposal is a commit as it is sent, at every attempt.
+type proposal struct {
+	msg *perdurev1.Commit
+	// request builds the message of one attempt.
+	request func() *perdurev1.WorkRequest
+	// acknowledges is the commit's.
+	acknowledges bool
+}
+
+// propose makes the proposal of a commit from the buffer and c's events.
+func (t *activation) propose(c commit) proposal {
 	msg := &perdurev1.Commit{
 		Task:          t.key.token(),
 		NextChild:     uint32(len(t.journal.ops)),
 		KnownSeq:      t.journal.next,
-		Events:        append(t.buf.events, c.events...),
+		Events:        append(t.buf.events[:len(t.buf.events):len(t.buf.events)], c.events...),
 		Children:      t.buf.children,
 		Sends:         t.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 		ContinueAsNew: c.next,
 		CleanupMs:     t.arming(),
+		Keeps:         t.mayStick(c),
 	}
 	if c.mayEnd {
 		// The node grants this credit only if the commit ends the activation (the reply is not ACQUIRED). After an
 		// ACQUIRED reply there is nothing to revoke.
 		msg.Credit = 1
 	}
-	sticks := t.mayStick(c)
-	if sticks {
-		t.w.setSticks(t.hold, t)
-	}
-	req := t.w.c.NewRequest()
-	resp := t.ask(func() *perdurev1.WorkRequest {
+	req, w := t.w.c.NewRequest(), t.w
+	return proposal{msg: msg, acknowledges: c.acknowledges, request: func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
 			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, CleanupMs: msg.CleanupMs,
-			ContinueAsNew: msg.ContinueAsNew, Keeps: sticks, Credit: t.w.grantable(msg.Credit)}
+			ContinueAsNew: msg.ContinueAsNew, Keeps: msg.Keeps, Credit: w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
-	})
-	if sticks {
-		t.w.setSticks(t.hold, nil)
-	}
+	}}
+}
+
+// settled applies the answer to a proposal, which had the whole buffer. It returns as commit does.
+func (t *activation) settled(p proposal, resp answer) error {
+	msg := p.msg
 	if e := resp.GetError(); e != nil {
-		if e.GetReason() == perdurev1.Reason_REASON_RULE_BROKEN && !c.acknowledges {
+		if e.GetReason() == perdurev1.Reason_REASON_RULE_BROKEN && !p.acknowledges {
 			if !t.journal.cancelled {
 				t.refresh() // the rule may be that nothing new begins once cancelling has: see whether it has
 			}
@@ -140,12 +175,15 @@ func (t *activation) commit(c commit) error {
 		t.failTask(fmt.Errorf("durable: a commit of %s was answered by %T", t.info.ID, resp.GetKind()))
 	}
 	t.w.committed(t)
+	steps := t.held.steps
+	t.held.steps, t.held.lazy = nil, 0
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		t.w.activationEnded(t.hold)
 		if t.wait.wake == nil {
 			t.unwind()
 		}
 		t.stick(msg.Events)
+		t.stepsRecorded(steps)
 		return nil
 	}
 	if t.journal.lacks(msg.Events, reply) {
@@ -164,6 +202,7 @@ func (t *activation) commit(c commit) error {
 		return ErrCancelled
 	}
 	t.buf = buffer{}
+	t.stepsRecorded(steps)
 	if msg.CleanupMs != 0 {
 		t.cleanups.armed = max(msg.CleanupMs, 0)
 	}
@@ -199,24 +238,37 @@ func passing(e *perdurev1.CallError) bool {
 // ask makes a call and repeats it while that can help. It returns the answer, or the CallError that
 // repeating cannot help. When the task is lost meanwhile it does not return.
 func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
-	return t.askUntil(build, func(*perdurev1.CallError) bool { return false })
+	return t.askUntil(build, never)
 }
+
+// never gives up no call.
+func never(*perdurev1.CallError) bool { return false }
 
 // askUntil is ask which also returns a CallError that givesUp accepts.
 func (t *activation) askUntil(build func() *perdurev1.WorkRequest, givesUp func(*perdurev1.CallError) bool) answer {
+	resp, ok := t.askOn(build, givesUp)
+	if !ok {
+		t.unwind()
+	}
+	return resp
+}
+
+// askOn is askUntil in any goroutine: ok is false when the task is lost.
+func (t *activation) askOn(build func() *perdurev1.WorkRequest, givesUp func(*perdurev1.CallError) bool) (resp answer, ok bool) {
+	h := t.hold
 	pause, unknown := askBackoffMin, 0
 	for {
-		resp, ok := t.w.roundTrip(t.hold, build)
+		resp, ok := t.w.roundTrip(h, build)
 		if !ok {
-			t.unwind()
+			return answer{}, false
 		}
 		e := resp.GetError()
 		if e == nil || !passing(e) || givesUp(e) {
-			return resp
+			return resp, true
 		}
 		if e.GetReason() == perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
 			if unknown++; unknown == maxUnknown {
-				return resp
+				return resp, true
 			}
 		}
 		rest := pause
@@ -225,8 +277,8 @@ func (t *activation) askUntil(build func() *perdurev1.WorkRequest, givesUp func(
 		}
 		select {
 		case <-t.w.clock.After(rest):
-		case <-t.lost:
-			t.unwind()
+		case <-h.lost:
+			return answer{}, false
 		}
 		pause = min(2*pause, askBackoffMax)
 	}
@@ -235,27 +287,33 @@ func (t *activation) askUntil(build func() *perdurev1.WorkRequest, givesUp func(
 // sendRelease releases the task, best effort: otherwise the lease expires.
 func (t *activation) sendRelease(g *taskRelease) {
 	const credit = 1
+	resp, ok := t.tryThrice(func() *perdurev1.WorkRequest {
+		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
+			Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit),
+			Steps: t.lastReports()}}}
+	})
+	if ok && resp.GetError() == nil {
+		t.w.activationEnded(t.hold)
+	}
+}
+
+// tryThrice makes a call of an activation that ends; ok is false when there is no answer, or none that will do.
+func (t *activation) tryThrice(build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
 	for range 3 {
-		resp, ok := t.w.roundTrip(t.hold, func() *perdurev1.WorkRequest {
-			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit),
-				Steps: t.lastReports()}}}
-		})
+		resp, ok = t.w.roundTrip(t.hold, build)
 		if !ok {
-			return
+			return resp, false
 		}
-		if e := resp.GetError(); e == nil {
-			t.w.activationEnded(t.hold)
-			return
-		} else if !passing(e) {
-			return
+		if e := resp.GetError(); e == nil || !passing(e) {
+			return resp, true
 		}
 		select {
 		case <-t.w.clock.After(askBackoffMax / 4):
 		case <-t.lost:
-			return
+			return resp, false
 		}
 	}
+	return resp, false
 }
 
 // await waits until enough of the child numbers, each once, are resolved: one, any or all of them. It

@@ -3,8 +3,8 @@
 //
 // It owns the worker (its streams to the nodes, the tasks it holds, their leases), the replay of journals,
 // and a function's operations. An operation whose result was recorded is never run again: a function that
-// starts over gets every recorded result from its journal. A crash loses the step that was running, with
-// every effect of it that the journal has not seen: steps run at least once, results count once. A step
+// starts over gets every recorded result from its journal. A crash loses the step that was running, or has returned just
+// now, with every effect of it that the journal has not seen: steps run at least once, results count once. A step
 // begins only while the lease holds: see lease.go for how a worker counts it, and the README's promises for
 // the cases that remain.
 //
@@ -38,9 +38,10 @@
 //     tasks again that it lost with a stream.
 //   - One goroutine runs the function. Only this goroutine may call operations, and not inside a step;
 //     anything else is a MisuseError, and the worker releases the task with it.
-//   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started
-//     children that are still in the buffer are committed first. Otherwise they travel with the next
-//     commit, so ten calls of Go and one AwaitAll are one round.
+//   - Nothing a step could act upon is unrecorded when the step runs: results of earlier steps, recorded values
+//     and started children that are still in the buffer are committed first. Otherwise they travel with the next
+//     commit, so ten calls of Go and one AwaitAll are one round, and so are the last step and the end. See held.go
+//     for how long a step's result may wait, and for Repeatable, the exception.
 //   - A function that must wait gives its task back and stays in memory, bounded by StickyFunctions and StickyBytes. When
 //     the wait is over, it continues if this worker gets the next task and no other one had a task meanwhile. Otherwise it is
 //     replayed, on this worker or on another. A function that leaves the memory ends its goroutine by

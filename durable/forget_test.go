@@ -87,8 +87,8 @@ func TestHistoryForgets(t *testing.T) {
 	if err := json.Unmarshal(f.finished("x").GetValue(), &got); err != nil {
 		t.Fatal(err)
 	}
-	// The last time and UUID wait for the next commit.
-	want := found{Kept: 1, Operations: 1 + 3*rounds + 3*rounds/50 - 2, Sum: rounds*(rounds-1)/2 + 0 + 50 + 100 + 150 + 4*1000 + 14}
+	// The last step, time and UUID wait for the next commit.
+	want := found{Kept: 1, Operations: 1 + 3*rounds + 3*rounds/50 - 3, Sum: rounds*(rounds-1)/2 + 0 + 50 + 100 + 150 + 4*1000 + 14}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

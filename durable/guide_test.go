@@ -50,6 +50,18 @@ var steps = durable.NewFunction("steps", func(ctx durable.Context, url string) (
 	return status, err
 })
 
+var survey = durable.NewFunction("survey", func(ctx durable.Context, urls []string) (int, error) {
+	var sum int
+	for _, url := range urls {
+		n, err := durable.Run(ctx, "look", func(ctx context.Context) (int, error) { return get(ctx, url) }, durable.Repeatable())
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+})
+
 var backup = durable.NewFunction("backup", func(ctx durable.Context, files []string) (int, error) {
 	return durable.Run(ctx, "copy", func(ctx context.Context) (int, error) {
 		done, _, err := durable.HeartbeatDetails[int](ctx)

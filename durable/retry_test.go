@@ -94,13 +94,13 @@ func TestRetries(t *testing.T) {
 		commits int
 		outcome string
 	}{
-		{"at once", 0, []StepOption{threeTries}, nil, "[S s1 c1 ]", 2, `value:"\"attempt 1\""`},
+		{"at once", 0, []StepOption{threeTries}, nil, "[S s1 c1 ]", 1, `value:"\"attempt 1\""`},
 		{"second", 1, []StepOption{threeTries}, []time.Duration{7 * time.Second}, "[S s1 r1 s2 c2 ]", 3, `value:"\"attempt 2\""`},
 		{"third", 2, []StepOption{threeTries}, []time.Duration{7 * time.Second, 9 * time.Second}, "[S s1 r1 s2 r2 s3 c3 ]", 4, `value:"\"attempt 3\""`},
 		{"never", 9, []StepOption{threeTries}, []time.Duration{7 * time.Second, 9 * time.Second}, "[S s1 r1 s2 r2 s3 c3 ]", 4,
 			`failure:{type:"error" message:"failure 3 of attempt 3"}`},
 		{"intent", 1, []StepOption{threeTries, WithIntent()}, []time.Duration{7 * time.Second}, "[S s1 r1 s2 c2 ]", 5, `value:"\"attempt 2\""`},
-		{"no retry", 1, []StepOption{NoRetry()}, nil, "[S s1 c1 ]", 2, `failure:{type:"error" message:"failure 1 of attempt 1"}`},
+		{"no retry", 1, []StepOption{NoRetry()}, nil, "[S s1 c1 ]", 1, `failure:{type:"error" message:"failure 1 of attempt 1"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,9 @@ type stepOptions struct {
 	retry   RetryPolicy
 	intent  bool
 	timeout time.Duration
-	total   time.Duration
+	// repeatable: its result may be lost after the step has returned, and other Repeatable steps may have run since.
+	repeatable bool
+	total      time.Duration
 	// heartbeat is the time without a heartbeat after which an attempt has failed; 0: none.
 	heartbeat time.Duration
 	final     []string
@@ -60,6 +62,9 @@ func WithNonRetryable(types ...string) StepOption {
 // computed again. name is compared with the journal at replay. The step runs in the function's goroutine with
 // a context that ends when the execution is cancelled or lost; it must heed it and must not use ctx for
 // operations. It runs at least once: use StepInfo's promise id to make its effects idempotent.
+//
+// The result is recorded when the function asks for its next operation or returns, and after 10 ms otherwise. No other
+// step runs before, unless it and this one are Repeatable.
 //
 // A failing or panicking step is retried as its policy says; the last failure is returned as *Error. A step
 // that is running when the execution is cancelled has its result recorded only WithIntent; otherwise Run
@@ -220,7 +225,7 @@ func (s *stepRun) run() ([]byte, error) {
 		var err error
 		if s.o.intent {
 			err, begun = s.t.commit(commit{events: begun}), nil
-		} else {
+		} else if !s.o.repeatable || !s.t.allRepeatable() {
 			err = s.t.flush() // what the step may act upon is recorded before it runs
 		}
 		if err == nil {
@@ -257,10 +262,19 @@ func (s *stepRun) run() ([]byte, error) {
 	}
 }
 
-// end records the step's outcome and returns it.
+// end records the step's outcome, or holds it, and returns it.
 func (s *stepRun) end(attempt uint32, o *perdurev1.Outcome) ([]byte, error) {
 	events := append(s.lead, &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{
 		InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: s.id, Result: o, Attempt: attempt}}})
+	if s.holds() {
+		if err := s.hold(events); err != nil {
+			return nil, err
+		}
+		if f := o.GetFailure(); f != nil {
+			return nil, errorBy(s.t.codec, f)
+		}
+		return o.GetValue(), nil
+	}
 	if err := s.t.commit(commit{events: events}); err != nil {
 		return nil, err
 	}

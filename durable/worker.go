@@ -663,6 +663,14 @@ func (w *Worker) committed(t *activation) {
 	w.mu.Unlock()
 }
 
+// firstProblem counts a problem as the first one after progress, and returns its delay.
+func (w *Worker) firstProblem(t *activation) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problems[t.info.ID] = 1
+	return problemDelayMin
+}
+
 func (w *Worker) event(e Event) {
 	if w.opts.OnEvent != nil {
 		w.opts.OnEvent(e)

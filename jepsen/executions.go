@@ -159,7 +159,7 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 	if err != nil {
 		return nil, err
 	}
-	steps := StepRecords(notes)
+	steps := StepRecords(AckedByResult(notes, r.executions, r.began))
 	report.Steps = len(steps)
 	report.Verdict = CheckExecutions(r.executions, steps, len(stepNames))
 	slack := time.Duration(0)

@@ -77,7 +77,8 @@ type NoteKind string
 const (
 	NoteTask NoteKind = "task" // a task came
 	NoteAct  NoteKind = "act"  // a step is about to act on the world outside
-	NoteAck  NoteKind = "ack"  // Run has returned a step's receipt
+	NoteRan  NoteKind = "ran"  // Run has returned a step's receipt, which may not be recorded yet
+	NoteAck  NoteKind = "ack"  // a step's receipt is recorded: what comes after the step begins, or it was replayed
 	NoteRest NoteKind = "rest" // the function is about to sleep, for so many milliseconds
 	NoteWake NoteKind = "wake" // Sleep has returned
 	NoteBack NoteKind = "back" // the worker gives a task back, of its own will
@@ -113,14 +114,36 @@ func newProof() string {
 	return hex.EncodeToString(proof[:])
 }
 
-// step runs one step. Its outside world is the book, which repeats an act as often as a step does. The time
-// of an act is read before it, the time of an acknowledgement after it. So an act that is noted later than an
+// steps runs the steps of one execution. Its outside world is the book, which repeats an act as often as a step does.
+// Run may return before the cluster has recorded the step, but nothing that follows begins before. So a step's receipt is
+// acknowledged when the next step acts, when the next wait is over, when Run returns it without an act (a replay), or
+// when the client has the execution's result.
+//
+// The time of an act is read before it, the time of an acknowledgement after it. So an act that is noted later than an
 // acknowledgement began after the cluster had recorded the step.
-func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof string, err error) {
+type steps struct {
+	note notes
+	id   string
+	ran  []receipt // not acknowledged yet
+}
+
+// recorded acknowledges the steps that have run.
+func (s *steps) recorded() {
+	for _, r := range s.ran {
+		s.note.must(NoteAck, s.id, r.Promise, r.Proof)
+	}
+	s.ran = nil
+}
+
+// run runs one step, for so long.
+func (s *steps) run(ctx durable.Context, name string, long time.Duration) (proof string, err error) {
+	acted := false
 	r, err := durable.Run(ctx, name, func(ctx context.Context) (receipt, error) {
+		acted = true
+		s.recorded()
 		promise := durable.StepInfo(ctx).PromiseID
-		note.must(NoteAct, in.ID, promise)
-		if err := pause(ctx, time.Duration(in.Micros)*time.Microsecond); err != nil {
+		s.note.must(NoteAct, s.id, promise)
+		if err := pause(ctx, long); err != nil {
 			return receipt{}, err
 		}
 		return receipt{promise, newProof()}, nil
@@ -128,7 +151,11 @@ func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof s
 	if err != nil {
 		return "", err
 	}
-	note.must(NoteAck, in.ID, r.Promise, r.Proof)
+	s.note.must(NoteRan, s.id, r.Promise, r.Proof)
+	s.ran = append(s.ran, r)
+	if !acted {
+		s.recorded()
+	}
 	return r.Proof, nil
 }
 
@@ -136,8 +163,9 @@ func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof s
 func stepFunction(note notes) *durable.Function[stepsInput, string] {
 	return durable.NewFunction(functionName, func(ctx durable.Context, in stepsInput) (string, error) {
 		var proofs []string
+		all := &steps{note: note, id: in.ID}
 		for _, name := range stepNames {
-			proof, err := note.step(ctx, in, name)
+			proof, err := all.run(ctx, name, time.Duration(in.Micros)*time.Microsecond)
 			if err != nil {
 				return "", err
 			}
@@ -152,6 +180,7 @@ func stepFunction(note notes) *durable.Function[stepsInput, string] {
 func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 	return durable.NewFunction(waitingName, func(ctx durable.Context, in stepsInput) (string, error) {
 		var proofs []string
+		all := &steps{note: note, id: in.ID}
 		var sent []*durable.Future[struct{}]
 		send := func(to string, n int) error {
 			f, err := durable.GoSignal(ctx, to, sentSignal, sentPayload(in.ID, n))
@@ -159,7 +188,7 @@ func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 			return err
 		}
 		for i, name := range stepNames {
-			proof, err := note.step(ctx, in, name)
+			proof, err := all.run(ctx, name, time.Duration(in.Micros)*time.Microsecond)
 			if err != nil {
 				return "", err
 			}
@@ -179,12 +208,14 @@ func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 					return "", err
 				}
 				note.must(NoteWake, in.ID)
+				all.recorded()
 				continue
 			}
 			word, err := durable.WaitSignal[string](ctx, goSignal)
 			if err != nil {
 				return "", err
 			}
+			all.recorded()
 			proofs = append(proofs, word)
 		}
 		for _, f := range sent {
@@ -265,7 +296,7 @@ func StepRecords(notes []StepNote) []StepRecord {
 	acked := map[string]StepNote{} // the first of each step
 	var order []string
 	for _, n := range notes {
-		if n.Kind != NoteAct && n.Kind != NoteAck {
+		if n.Kind != NoteAct && n.Kind != NoteRan && n.Kind != NoteAck {
 			continue
 		}
 		s := steps[n.Promise]
@@ -282,6 +313,8 @@ func StepRecords(notes []StepNote) []StepRecord {
 				s.Late = append(s.Late, fmt.Sprintf("%s (process %d) acted at %s, %s after %s (process %d) had its acknowledgement",
 					n.Worker, n.PID, clockTime(n.At), short3(n.At.Sub(ack.At)), ack.Worker, ack.PID))
 			}
+		case n.Kind == NoteRan:
+			s.Ran = append(s.Ran, n.Proof)
 		case s.Receipt == "":
 			s.Receipt, acked[n.Promise] = n.Proof, n
 		case s.Receipt != n.Proof:
@@ -292,6 +325,25 @@ func StepRecords(notes []StepNote) []StepRecord {
 	for _, p := range order {
 		out = append(out, *steps[p])
 	}
+	return out
+}
+
+// AckedByResult adds to notes an acknowledgement, by the client, of each step whose receipt is in a result that a client
+// got: the cluster has recorded it before. began is the time from which Execution.Done counts.
+func AckedByResult(notes []StepNote, executions []Execution, began time.Time) []StepNote {
+	of := map[string]Execution{}
+	for _, e := range executions {
+		if e.Done >= 0 {
+			of[e.ID] = e
+		}
+	}
+	out := slices.Clone(notes)
+	for _, n := range notes {
+		if e, ended := of[n.Execution]; ended && n.Kind == NoteRan && slices.Contains(strings.Split(e.Result, "|"), n.Proof) {
+			out = append(out, StepNote{At: began.Add(e.Done), Worker: "the client", Kind: NoteAck, Execution: n.Execution, Promise: n.Promise, Proof: n.Proof})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b StepNote) int { return a.At.Compare(b.At) })
 	return out
 }
 
