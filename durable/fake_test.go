@@ -42,6 +42,7 @@ type fakeServer struct {
 	conns        []*fakeConn
 	replies      map[string]*perdurev1.CommitReply
 	incarnations uint64
+	former       map[string][]*perdurev1.JournalEntry // the journals of incarnations that continued as new
 
 	// children are the results of functions that no worker runs here, and the answers to signals of that name by
 	// another partition, which come when they are awaited; the input is the target.
@@ -140,7 +141,7 @@ func (c *fakeConn) send(m *perdurev1.WorkResponse) {
 func newFake(t testing.TB) *fakeServer {
 	f := &fakeServer{
 		t: t, grpc: grpc.NewServer(), lis: bufconn.Listen(1 << 20), changed: make(chan struct{}),
-		execs: map[string]*fakeExec{}, replies: map[string]*perdurev1.CommitReply{},
+		execs: map[string]*fakeExec{}, former: map[string][]*perdurev1.JournalEntry{}, replies: map[string]*perdurev1.CommitReply{},
 		children: map[string]func([]byte) *perdurev1.Outcome{}, signals: map[string][]string{},
 	}
 	perdurev1.RegisterTasksServer(f.grpc, f)
@@ -283,7 +284,10 @@ func (f *fakeServer) restore(eid, function string, entries []*perdurev1.JournalE
 		if !inv.Started {
 			f.append(ex, started(string(p), 1))
 		}
-		if inv.Kind == journal.InvokeSend && !inv.Completed {
+		if inv.Kind == journal.InvokeSignal {
+			f.signalFutures(ex, f.nameOf(ex, string(p)))
+		}
+		if inv.Kind == journal.InvokeSend && !inv.Completed && f.children[f.nameOf(ex, string(p))] == nil {
 			f.append(ex, completed(string(p), 1, &perdurev1.Outcome{}))
 		}
 	}
@@ -462,6 +466,12 @@ func (f *fakeServer) resolve(ex *fakeExec, p string) {
 	}
 	for _, e := range ex.entries {
 		if s := e.GetEvent().GetInvokeScheduled(); s.GetPromiseId() == p {
+			if s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SIGNAL {
+				if n := int(ex.j.Deliveries(s.GetFunctionName())); n < len(f.signals[s.GetFunctionName()]) {
+					f.deliver(ex, s.GetFunctionName(), value(f.signals[s.GetFunctionName()][n]))
+				}
+				return
+			}
 			if child := f.children[s.GetFunctionName()]; child != nil {
 				f.append(ex, completed(p, 1, child(s.GetInput())))
 			}

@@ -307,6 +307,12 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 			r.State = perdurev1.TaskState_TASK_STATE_FULFILLED
 		}
 	}
+	if next := m.GetContinueAsNew(); next != nil {
+		r.State, r.Entries = perdurev1.TaskState_TASK_STATE_PENDING, nil
+		f.former[ex.id], ex.state, ex.worker = ex.entries, perdurev1.TaskState_TASK_STATE_FULFILLED, ""
+		f.begin(ex.id, ex.function, "", next.GetInput())
+		return r
+	}
 	ex.state = r.State
 	r.Status, r.NextSeq, r.NextChild = perdurev1.ExecutionStatus(ex.j.Status()), ex.j.NextSeq(), ex.j.NextChild()
 	if r.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {

@@ -35,6 +35,10 @@ const (
 	simSpawn
 	simRandom
 	simTime
+	simAsk     // a call of an entity, waited for at once
+	simTell    // a signal to an entity
+	simSection // a critical section: locks, a call of each entity, unlock
+	simFuture  // a signal or a timer, and a cancel of the loser
 	simKinds
 )
 
@@ -58,6 +62,8 @@ type simProgram struct {
 	// says is the type of what it ends with if that is neither a result nor an error: it is to be skipped, or to
 	// wait for the signal.
 	says, signal string
+	// then is the program that it continues as, 0 for none.
+	then int
 }
 
 // A book holds the programs of one run; an execution's input is the number of its program. The attempts of a
@@ -131,6 +137,10 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 			}
 		case simSend:
 			op.name, op.target, op.awaited = string("ab"[draw(2)]), targets[draw(len(targets))], draw(2) == 0
+		case simAsk, simTell, simSection:
+			writeEntities(draw, &op)
+		case simFuture:
+			op.name, op.timeout = string("ab"[draw(2)]), int64(1+draw(5_000))
 		case simSpawn:
 			if depth == 0 {
 				continue
@@ -141,12 +151,20 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 		p.ops = append(p.ops, op)
 	}
 	p.fails = draw(8) == 0
+	if depth == 2 && draw(4) == 0 {
+		if p.then = b.write(draw, 0, targets); p.then == 0 {
+			p.then = b.write(draw, 0, targets) // 0 is none
+		}
+	}
 	b.programs = append(b.programs, p)
 	return len(b.programs) - 1
 }
 
 // sends reports whether a program or one of its children's signals another execution.
 func (b *book) sends(program int) bool {
+	if then := b.programs[program].then; then != 0 && b.sends(then) {
+		return true
+	}
 	return slices.ContainsFunc(b.programs[program].ops, func(op simOp) bool {
 		return op.kind == simSend || (op.kind == simCall || op.kind == simGo) && b.sends(op.program)
 	})
@@ -156,6 +174,9 @@ func (b *book) sends(program int) bool {
 // course of events.
 func (b *book) expect(program int) (outcome string, certain bool) {
 	p := b.programs[program]
+	if p.then != 0 {
+		return b.expect(p.then)
+	}
 	acc, certain := accumulator{}, true
 	children := map[int]string{}
 	for i, op := range p.ops {
@@ -340,6 +361,10 @@ func (r *run) walk() {
 			return
 		}
 	}
+	if r.program.then != 0 {
+		r.continueAsNew()
+		return
+	}
 	r.done = true
 	if r.program.says != "" {
 		r.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{
@@ -416,6 +441,12 @@ func (r *run) operation(i int, op simOp) {
 		r.acc.add("signal", result)
 	case simSend, simSpawn:
 		r.send(op)
+	case simAsk, simTell:
+		r.askEntity(op)
+	case simSection:
+		r.section(op)
+	case simFuture:
+		r.future(op)
 	case simRandom:
 		if _, p, _, known := r.take(); !known {
 			r.add(&perdurev1.Event{Kind: &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{PromiseId: p, Value: []byte(op.name)}}})

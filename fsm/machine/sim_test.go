@@ -38,6 +38,8 @@ type simulation struct {
 	stale []*view
 	// cut are executions that something outside has ended or may have.
 	cut map[string]bool
+	// restarted are the roots that a client has restarted, or tried to.
+	restarted map[string]bool
 	// sent are the accepted signals of clients: target and name to payload by delivery.
 	sent     map[string]map[uint64]string
 	payloads int
@@ -52,6 +54,8 @@ type simulation struct {
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
 	operations, clients                                                                                               int // of entities
+	restarted, continued                                                                                              int
+	requests                                                                                                          map[string]int // of executions, by what they ask
 	graphs                                                                                                            graphStats
 	sends                                                                                                             sendStats
 }
@@ -79,6 +83,14 @@ func (s *simStats) add(o simStats) {
 	s.certain += o.certain
 	s.audits += o.audits
 	s.operations += o.operations
+	s.restarted += o.restarted
+	s.continued += o.continued
+	for what, n := range o.requests {
+		if s.requests == nil {
+			s.requests = map[string]int{}
+		}
+		s.requests[what] += n
+	}
 	s.clients += o.clients
 	s.graphs.add(o.graphs)
 	s.sends.add(o.sends)
@@ -100,10 +112,11 @@ type simWork struct {
 
 func newSimulation(t tester, draw func(n int) int) *simulation {
 	t.Helper()
-	s := &simulation{draw: draw, cut: map[string]bool{}, sent: map[string]map[uint64]string{}, graphs: map[string]*perdurev1.Graph{}}
+	s := &simulation{draw: draw, cut: map[string]bool{}, restarted: map[string]bool{}, sent: map[string]map[uint64]string{}, graphs: map[string]*perdurev1.Graph{}}
 	cached := []int{1, 3, 0}[draw(3)]
 	s.world = newWorld(t, []int{1, 2, 3, 3}[draw(4)], func(c *Config) { c.CachedExecutions = cached })
 	s.unaudited, s.effectsUnchecked = true, true
+	s.stats.requests = map[string]int{}
 	s.queue = make([][]*pending, len(s.parts))
 	for i := range 10 {
 		s.roots = append(s.roots, fmt.Sprint("root-", i))
@@ -203,6 +216,10 @@ func (s *simulation) act() {
 		s.actRare()
 	case 30, 31, 32:
 		s.actGraph()
+	case 33:
+		if s.draw(4) == 0 {
+			s.actRestart()
+		}
 	case 34, 35:
 		s.actAccount()
 	}
@@ -263,7 +280,7 @@ func (s *simulation) actWork(trouble bool) {
 		if err != nil {
 			s.t.Fatalf("worker: %v", err)
 		}
-		if len(r.c.Events) == 0 {
+		if len(r.c.Events) == 0 && r.c.ContinueAsNew == nil {
 			s.t.Fatalf("%s holds %s and has nothing to do:\n%s", k.v.worker, showToken(k.v.token), strings.Join(showEntries(k.v.journal), "\n"))
 		}
 		r.c.Task, r.c.KnownSeq, k.v.nextChild = k.v.token, uint64(len(k.v.journal)), r.c.NextChild
@@ -457,6 +474,9 @@ func (s *simulation) signal(target, name string, times int) {
 				return // the same answer again, perhaps to a later incarnation, which was sent nothing
 			}
 			answered = true
+			if s.renumbered(target) {
+				return
+			}
 			key := s.incarnationName(target) + " " + name
 			if s.sent[key] == nil {
 				s.sent[key] = map[uint64]string{}
@@ -536,7 +556,7 @@ func (s *simulation) finish() {
 		}
 		s.ship()
 		open := s.openExecutions()
-		if len(open) == 0 && len(s.work) == 0 {
+		if len(open) == 0 && len(s.work) == 0 && s.accountsIdle() {
 			return
 		}
 		for _, objectID := range open {
@@ -576,6 +596,7 @@ func (s *simulation) verify() {
 		}
 	}
 	s.verifySends()
+	s.countRequests()
 	for _, root := range s.roots {
 		if p := s.at(root); takeCensus(p.state).headers[root].ID == "" {
 			continue
@@ -628,7 +649,7 @@ func (s *simulation) verifyExecution(c *census, objectID string, h state.Header)
 		case journal.InvokeCompleted:
 			s.verifyResult(c, h, ev, bad)
 		case journal.SignalDelivered:
-			if want, ok := s.sent[s.incarnationName(objectID)+" "+ev.Name][ev.DeliveryID]; ok && h.FailedAttempts == 0 && textOf(ev.Payload) != want {
+			if want, ok := s.sent[s.incarnationName(objectID)+" "+ev.Name][ev.DeliveryID]; ok && h.FailedAttempts == 0 && !s.renumbered(objectID) && textOf(ev.Payload) != want {
 				bad("delivery %d of %s is %q, %q was accepted", ev.DeliveryID, ev.Name, textOf(ev.Payload), want)
 			}
 		}
@@ -747,6 +768,9 @@ func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad
 		}
 	}
 	for _, name := range []string{"a", "b"} {
+		if s.renumbered(objectID) {
+			break // a program that continues as new has received some
+		}
 		for delivery, payload := range s.sent[s.incarnationName(objectID)+" "+name] {
 			if !seen[payload] {
 				bad("delivery %d of %s was accepted and is not there", delivery, name)
@@ -799,6 +823,14 @@ func TestSimulation(t *testing.T) {
 		runs++
 	}
 	t.Logf("%d runs: %+v", runs, total)
+	for _, what := range []string{"ecall", "etell", "lock", "unlock", "cancel"} {
+		if total.requests[what] == 0 {
+			t.Errorf("no execution of the simulation has a %s: %+v", what, total.requests)
+		}
+	}
+	if total.restarted == 0 || total.continued == 0 {
+		t.Errorf("the simulation has %d restarts and %d roots that continue as new", total.restarted, total.continued)
+	}
 	if total.operations == 0 || total.clients == 0 {
 		t.Errorf("the simulation has no operations of entities: %+v", total)
 	}

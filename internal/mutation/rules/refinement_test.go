@@ -5,6 +5,14 @@ import "perdure/internal/mutation"
 // refinementBugs break what the refinement check of executions finds: what comes of a step elsewhere, or later.
 var refinementBugs = []mutation.Bug{
 	{
+		File: "fsm/machine/sweep.go", Rule: "sweep: the section of a child that it deletes ends",
+		From: "		t.leaveSection(ex)\n		t.dropHeartbeats(ex)\n	}\n	t.detach(ex)", To: "		t.dropHeartbeats(ex)\n	}\n	t.detach(ex)", Tests: "TestExecutionsWithEntities",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "sections: one ends with its execution",
+		From: "	t.leaveSection(ex)\n	t.dropHeartbeats(ex)\n	t.reachChildren(ex)", To: "	t.dropHeartbeats(ex)\n	t.reachChildren(ex)", Tests: "TestExecutionsWithEntities",
+	},
+	{
 		File: "fsm/machine/restart.go", Rule: "restart: a wait whose cancel is not kept is open again",
 		From: "call.reopen = true\n", To: "call.reopen = false\n", Tests: "TestRestartBeforeCancelOfWait",
 	},
