@@ -64,7 +64,7 @@ func (s *State) Commit(now int64, c Commit) ([]Message, error) {
 		s.Lane = without(s.Lane, taken)
 		s.Tick(now)
 	} else {
-		s.Queue = without(s.Queue, taken)
+		s.dequeue(taken...)
 	}
 	s.Exists, s.Value = c.Exists, c.Value
 	s.Version++
@@ -123,15 +123,11 @@ func without(list []Entry, indexes []int) []Entry {
 	if n := len(indexes); n == 0 || indexes[n-1] == n-1 {
 		return behind(list, n)
 	}
-	rest := make([]Entry, 0, len(list)-len(indexes))
-	for at, e := range list {
-		if len(indexes) > 0 && indexes[0] == at {
-			indexes = indexes[1:]
-			continue
-		}
-		rest = append(rest, e)
+	rest, from := make([]Entry, 0, len(list)-len(indexes)), 0
+	for _, at := range indexes {
+		rest, from = append(rest, list[from:at]...), at+1
 	}
-	return rest
+	return append(rest, list[from:]...)
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,7 +1,5 @@
 package entity
 
-import "slices"
-
 // Lock is the lock of an entity: the source's superscript j (durable functions semantics, section 4.4).
 // The zero value is free.
 type Lock struct {
@@ -34,14 +32,6 @@ func (l Lock) admits(seq uint64, o operation) bool {
 	return o.From() == l.Section.Holder && (l.Until == 0 || seq < l.Until)
 }
 
-// requestOf returns the index of the waiting lock request of a section, or -1.
-func (s *State) requestOf(section Section) int {
-	return slices.IndexFunc(s.Queue, func(e Entry) bool {
-		m, ok := e.Message.(LockRequest)
-		return ok && m.Section == section
-	})
-}
-
 // release notes that a section gives its lock back, if it holds it. settle ends it.
 func (s *State) release(section Section) {
 	if s.Lock.Section == section && s.Lock.Until == 0 {
@@ -62,7 +52,7 @@ func (s *State) settle() []Message {
 	if !ok {
 		return nil
 	}
-	s.Queue = behind(s.Queue, 1)
+	s.dequeue(0)
 	s.Lock = Lock{Section: m.Section}
 	return []Message{m.next()}
 }

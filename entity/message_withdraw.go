@@ -30,7 +30,7 @@ func (m Withdraw) refusal(*State) (Code, string, string) { return 0, "", "" }
 // holder may have been answered already, so the next entity may still be locked.
 func (m Withdraw) arrive(s *State, _ int64) []Message {
 	if i := s.requestOf(m.Section); i >= 0 {
-		s.Queue = without(s.Queue, []int{i})
+		s.dequeue(i)
 		return s.settle()
 	}
 	s.release(m.Section)

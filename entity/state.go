@@ -32,6 +32,8 @@ type State struct {
 	Delayed []Entry
 	// waiting indexes the operations in the three lists; nil while there are few. It is derived from them.
 	waiting map[requestKey]bool
+	// index is that of a long queue; see queued.
+	index *queueIndex
 }
 
 // LaneLength bounds State.Lane. Signals whose time comes while it is full stay delayed until a commit shortens it.
@@ -85,7 +87,7 @@ func (s *State) Clone() *State {
 	c.Queue = slices.Clone(s.Queue)
 	c.Lane = slices.Clone(s.Lane)
 	c.Delayed = slices.Clone(s.Delayed)
-	c.waiting = nil
+	c.waiting, c.index = nil, nil
 	return &c
 }
 
@@ -134,8 +136,12 @@ func (s *State) refuseTwin(m operation) (Code, string, string) {
 }
 
 func (s *State) enqueue(m Message) {
-	s.Queue = append(s.Queue, Entry{Seq: s.NextSeq, Message: m})
+	e := Entry{Seq: s.NextSeq, Message: m}
+	s.Queue = append(s.Queue, e)
 	s.NextSeq++
+	if s.index != nil {
+		s.index.add(e)
+	}
 	s.joined(m)
 }
 
@@ -153,16 +159,13 @@ func (s *State) eligible(lane bool) iter.Seq2[int, operation] {
 			}
 			return
 		}
+		if s.Lock.Held() {
+			s.ofHolder(yield)
+			return
+		}
 		for i, e := range s.Queue {
 			o, ok := e.Message.(operation)
-			if s.Lock.Held() {
-				if !ok || !s.Lock.admits(e.Seq, o) {
-					continue
-				}
-			} else if !ok {
-				return
-			}
-			if !yield(i, o) {
+			if !ok || !yield(i, o) {
 				return
 			}
 		}

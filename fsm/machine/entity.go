@@ -83,28 +83,39 @@ func (c *entityCache) trim() {
 	}
 }
 
-// entity finds an entity; if there is none and create is set, it makes a new one.
-func (t *txn) entity(ns string, entityID entity.ID, create bool) (*entityObject, bool) {
-	o := t.m.entities.byKey[state.Ref{Namespace: ns, ID: string(entityID)}]
-	if o == nil {
-		stored, ok := state.Must{From: t}.Entity(ns, string(entityID), 0)
-		switch {
-		case ok:
-			o = &entityObject{ns: ns, Entity: stored}
-			for _, l := range [...][]entity.Entry{o.Queue, o.Lane, o.Delayed} {
-				for _, e := range l {
-					o.bytes += e.Bytes()
-				}
-			}
-		case create:
-			s, err := entity.New(entityID, t.index)
-			if err != nil {
-				panic(state.Fault{Err: err})
-			}
-			o = &entityObject{ns: ns, Entity: state.Entity{State: s}, born: true}
-		default:
-			return nil, false
+// peekEntity finds an entity that is only read. It is not written again, and stays in the cache if the command is refused:
+// a refusal must not cost a long backlog's reading.
+func (t *txn) peekEntity(ns string, entityID entity.ID) (*entityObject, bool) {
+	if o := t.m.entities.byKey[state.Ref{Namespace: ns, ID: string(entityID)}]; o != nil {
+		return o, true
+	}
+	stored, ok := state.Must{From: t}.Entity(ns, string(entityID), 0)
+	if !ok {
+		return nil, false
+	}
+	o := &entityObject{ns: ns, Entity: stored}
+	for _, l := range [...][]entity.Entry{o.Queue, o.Lane, o.Delayed} {
+		for _, e := range l {
+			o.bytes += e.Bytes()
 		}
+	}
+	t.m.entities.keep(o)
+	return o, true
+}
+
+// entity finds an entity to change it; if there is none and create is set, it makes a new one.
+func (t *txn) entity(ns string, entityID entity.ID, create bool) (*entityObject, bool) {
+	o, ok := t.peekEntity(ns, entityID)
+	switch {
+	case ok:
+	case create:
+		s, err := entity.New(entityID, t.index)
+		if err != nil {
+			panic(state.Fault{Err: err})
+		}
+		o = &entityObject{ns: ns, Entity: state.Entity{State: s}, born: true}
+	default:
+		return nil, false
 	}
 	if !o.touched {
 		o.touched, o.before = true, o.EntityWork
@@ -238,18 +249,30 @@ func (t *txn) putItems(o *entityObject, in keys.EntityList, before, after []enti
 	}
 }
 
-// changes returns the entries that only one of two versions of a list has. Mostly they are the first ones of the former
-// and the last ones of the latter; then it allocates nothing.
+// changes returns the entries that only one of two versions of a list has, in their order. Mostly they are the first ones
+// of the former and the last ones of the latter; then it allocates nothing.
 func changes(before, after []entity.Entry) (gone, added []entity.Entry) {
-	n := 0 // entries at the front of before that are gone
-	for n < len(before) && (len(after) == 0 || before[n].Seq != after[0].Seq) {
-		n++
+	if len(before) == 0 || len(after) == 0 {
+		return before, after
 	}
-	kept := len(before) - n
-	same := func(a, b entity.Entry) bool { return a.Seq == b.Seq }
-	if len(before) == 0 || len(after) == 0 || kept > 0 && kept <= len(after) && slices.EqualFunc(before[n:], after[:kept], same) {
-		return before[:n], after[kept:]
+	n := slices.IndexFunc(before, func(e entity.Entry) bool { return e.Seq == after[0].Seq }) // entries at the front that are gone
+	n = max(n, 0)
+	gone, before = before[:n], before[n:]
+	front, most := 0, min(len(before), len(after))
+	if &before[0] == &after[0] {
+		front = most // two slices of one array, whose elements never change
 	}
+	for front < most && before[front].Seq == after[front].Seq {
+		front++
+	}
+	before, after = before[front:], after[front:]
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1].Seq == after[len(after)-1].Seq {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	if len(before) == 0 {
+		return gone, after
+	}
+	gone = slices.Clone(gone)
 	had := make(map[uint64]bool, len(before))
 	for _, e := range before {
 		had[e.Seq] = true

@@ -47,7 +47,7 @@ func (t *txn) admitted(ns, entityID string) *api.Error {
 	if state.PartitionOf(ns, entityID, t.m.cfg.Partitions) != t.m.cfg.Partition {
 		return nil
 	}
-	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && o.backlog().full() {
+	if o, ok := t.peekEntity(ns, entity.ID(entityID)); ok && o.backlog().full() {
 		return errFull(ns, entityID, o.backlog())
 	}
 	return nil
@@ -99,7 +99,7 @@ func (t *txn) fullEntities(asked []*commandv1.EntityRef) (full []*commandv1.Enti
 		}
 	}
 	for _, ref := range order {
-		o, ok := t.entity(ref.Namespace, entity.ID(ref.ID), false)
+		o, ok := t.peekEntity(ref.Namespace, entity.ID(ref.ID))
 		if !ok {
 			continue
 		}

@@ -22,7 +22,7 @@ var entityBugs = []mutation.Bug{
 	},
 	{
 		File: "entity/commit.go", Rule: "commit: it removes the operations that ran, not those in front",
-		From: `s.Queue = without(s.Queue, taken)`, To: `s.Queue = s.Queue[len(taken):]`, Tests: "TestLockQueues",
+		From: `s.dequeue(taken...)`, To: `s.Queue = s.Queue[len(taken):]`, Tests: "TestLockQueues",
 	},
 	{
 		File: "entity/commit.go", Rule: "commit: a lock request that came to the front is processed",
@@ -30,7 +30,7 @@ var entityBugs = []mutation.Bug{
 	},
 	{
 		File: "entity/state.go", Rule: "order: no operation overtakes a lock request",
-		From: "} else if !ok {\n\t\t\t\treturn\n", To: "} else if !ok {\n\t\t\t\tcontinue\n", Tests: "TestLockQueues",
+		From: "if !ok || !yield(i, o) {\n\t\t\t\treturn\n", To: "if ok && !yield(i, o) {\n\t\t\t\treturn\n", Tests: "TestLockQueues",
 	},
 	{
 		File: "entity/waiting.go", Rule: "request_once: among the delayed, too",
@@ -49,6 +49,14 @@ var entityBugs = []mutation.Bug{
 	{
 		File: "entity/commit.go", Rule: "request_once: what ran may come again",
 		From: "s.left(from[at].Message.(operation))", To: "_ = from[at]", Tests: "TestRequestsOfLongBacklog",
+	},
+	{
+		File: "entity/queue_index.go", Rule: "lock: the index of a long queue forgets what left it",
+		From: "s.index.remove(s.Queue[i])", To: "_ = i", Tests: "TestIndexOfLongQueue",
+	},
+	{
+		File: "entity/queue_index.go", Rule: "lock: the index of a long queue has what waited before it",
+		From: "\t\t\ts.index.add(e)\n", To: "\t\t\t_ = e\n", Tests: "TestIndexOfLongQueue",
 	},
 	{
 		File: "entity/state.go", Rule: "collect: not while a signal is scheduled",

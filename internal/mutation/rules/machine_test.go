@@ -229,7 +229,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/entity.go", Rule: "entity: a list with an entry in its middle is not its former self",
-		From: "slices.EqualFunc(before[n:], after[:kept], same)", To: "same(before[len(before)-1], after[kept-1])", Tests: "TestChangesInTheMiddle",
+		From: "for front < most && before[front].Seq == after[front].Seq {", To: "for front < most {", Tests: "TestChangesInTheMiddle",
 	},
 	{
 		File: "fsm/machine/entity_client.go", Rule: "entity: a backlog is full with what comes in the same shipment",
@@ -258,7 +258,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/entity.go", Rule: "entity: the bytes of a backlog are known after a restart",
-		From: "for _, e := range l {\n\t\t\t\t\to.bytes += e.Bytes()", To: "for _, e := range l[:0] {\n\t\t\t\t\to.bytes += e.Bytes()", Tests: "TestFullBacklogOfBytes",
+		From: "for _, e := range l {\n\t\t\to.bytes += e.Bytes()", To: "for _, e := range l[:0] {\n\t\t\to.bytes += e.Bytes()", Tests: "TestFullBacklogOfBytes",
 	},
 	{
 		File: "fsm/machine/entity.go", Rule: "entity: operations that have run leave their bytes",
