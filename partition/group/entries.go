@@ -24,6 +24,8 @@ const (
 type entryMachine struct {
 	*fsm.Store
 	load func(*raft.Log) (*raft.Log, error)
+	// awaitSync blocks until this server's log is on disk up to an index.
+	awaitSync func(index uint64) error
 	// halt stops the replica: a committed entry cannot be read.
 	halt   func(error)
 	failed error
@@ -37,8 +39,17 @@ func (m *entryMachine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{
 // ApplyBatch implements raft.BatchingFSM, as fsm.Store.ApplyBatch does. The response to an entry that came as
 // a reference is nil, so that memory does not hold a whole batch's replies until its end. No caller waits for
 // such an entry: Raft takes a caller's entry from its future.
+//
+// A leader applies, and so acknowledges, no entry before its own log is synced up to it: see partition/DESIGN.md, "The
+// leader's sync".
 func (m *entryMachine) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, 0, len(logs))
+	if m.failed == nil {
+		if err := m.awaitSync(logs[len(logs)-1].Index); err != nil {
+			m.failed = err
+			m.halt(err)
+		}
+	}
 	for len(logs) > 0 {
 		part, refs, bytes := make([]*raft.Log, 0, len(logs)), make([]bool, 0, len(logs)), 0
 		for _, l := range logs {
@@ -74,3 +85,25 @@ func (m *entryMachine) ApplyBatch(logs []*raft.Log) []any {
 	}
 	return out
 }
+
+// syncedTerms stores Raft's term and vote when the log is synced. So a server that votes, campaigns or answers a later
+// leader has on disk everything that it counted for itself as the leader of an earlier term.
+type syncedTerms struct {
+	raft.StableStore
+	awaitSync func(index uint64) error
+}
+
+// Set implements raft.StableStore.
+func (s syncedTerms) Set(key, value []byte) error {
+	s.await()
+	return s.StableStore.Set(key, value)
+}
+
+// SetUint64 implements raft.StableStore.
+func (s syncedTerms) SetUint64(key []byte, value uint64) error {
+	s.await()
+	return s.StableStore.SetUint64(key, value)
+}
+
+// await ignores a failure: the log then answers no read and takes no entry, so this server acknowledges nothing.
+func (s syncedTerms) await() { _ = s.awaitSync(^uint64(0)) }

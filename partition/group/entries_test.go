@@ -48,7 +48,7 @@ func TestEntriesAreReadSomeAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	m := &entryMachine{Store: store, halt: func(err error) { halted = err }, load: func(l *raft.Log) (*raft.Log, error) {
+	m := &entryMachine{Store: store, halt: func(err error) { halted = err }, awaitSync: func(uint64) error { return nil }, load: func(l *raft.Log) (*raft.Log, error) {
 		whole, err := cache.Load(l)
 		if err == nil {
 			held += len(whole.Data)

@@ -89,11 +89,15 @@ func (r *Replica) Join(bootstrap bool) error {
 	o, cfg := &r.opts, r.opts.Raft(fmt.Sprintf("raft-%d", r.id))
 	cache := raftlog.NewCache(r.logs, raftlog.CacheOptions{
 		Bytes: max(logCacheBytes/int(o.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
+		Overlap: func() bool {
+			g := r.group.Load()
+			return g != nil && g.State() == raft.Leader
+		},
 	})
 	r.entries, r.most = cache, cfg.TrailingLogs
 	logs := &guardedLog{LogStore: cache, disk: r.disk, stuck: r.env.DisksStuck}
 	r.transport = transport.NewRaftTransport(o.Port.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: o.Addresses, Answered: o.Libraries.PeerAnswered, Load: cache.Load,
+		Logger: cfg.Logger, Addresses: o.Addresses, Answered: o.Libraries.PeerAnswered, Load: cache.Load, Synced: cache.Synced,
 		Leading: func(term uint64) bool {
 			g := r.group.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
@@ -109,7 +113,8 @@ func (r *Replica) Join(bootstrap bool) error {
 		}
 	}
 	var err error
-	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: cache.Load, halt: r.Halt}, logs, r.terms, r.snapshots, carrier); err != nil {
+	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: cache.Load, awaitSync: cache.AwaitSync, halt: r.Halt},
+		logs, syncedTerms{r.terms, cache.AwaitSync}, r.snapshots, carrier); err != nil {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
 	r.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them

@@ -110,6 +110,10 @@ func (d *boltDriver) with(group uint32, create bool, fn func(*raftboltdb.BoltSto
 		boltfile.Guard(d.path(group), func() error { return fn(f) }))
 }
 
+func (d *boltDriver) write(group uint32, recs []record) (wait func() error, err error) {
+	return nil, d.append(group, false, recs)
+}
+
 func (d *boltDriver) append(group uint32, restart bool, recs []record) error {
 	logs := make([]*raft.Log, len(recs))
 	for i, r := range recs {

@@ -20,6 +20,9 @@ type CacheOptions struct {
 	Refer int
 	// Sizes is how many entries' terms and sizes are remembered, 32 bytes each; 8,192 if 0.
 	Sizes int
+	// Overlap reports that StoreLogs may return before commands are synced: this server leads, and relies on its own
+	// copy of them after AwaitSync only. It must not block. Nil for never.
+	Overlap func() bool
 	// OnStored is called after entries were stored, with their number and the bytes of their data. It runs on Raft's
 	// main loop and must not block. Nil for none.
 	OnStored func(entries int, bytes int64)
@@ -55,6 +58,8 @@ type Cache struct {
 	changes uint64
 
 	loaded atomic.Int64
+	// failed: an append was shown to readers and then not synced.
+	failed atomic.Bool
 }
 
 // head is an entry without its data. Index 0 is none.
@@ -130,8 +135,25 @@ func (c *Cache) refers(h *head) bool {
 	return c.opts.Refer > 0 && h.kind == raft.LogCommand && h.size > c.opts.Refer
 }
 
+var errNotSynced = errors.New("raftlog: the log could not be synced")
+
+// AwaitSync blocks until all entries up to an index are durable. After a failure nothing is read any more.
+func (c *Cache) AwaitSync(index uint64) error {
+	err := c.log.AwaitSync(index)
+	if err != nil {
+		c.failed.Store(true)
+	}
+	return err
+}
+
+// Synced is the log's.
+func (c *Cache) Synced(index uint64) uint64 { return c.log.Synced(index) }
+
 // GetLog reads one entry, or a reference to it. Errors are the log's.
 func (c *Cache) GetLog(index uint64, out *raft.Log) error {
+	if c.failed.Load() {
+		return errNotSynced
+	}
 	c.mu.Lock()
 	if h := &c.heads[index%uint64(len(c.heads))]; h.index == index && index != 0 && c.refers(h) {
 		*out = h.reference()
@@ -201,14 +223,20 @@ func (c *Cache) StoreLog(l *raft.Log) error { return c.StoreLogs([]*raft.Log{l})
 
 var errStoreReference = errors.New("raftlog: a reference to an entry is not the entry, and is not stored")
 
-// StoreLogs appends entries to the log, durably, and remembers them.
+// StoreLogs appends entries to the log, durably unless they may overlap, and remembers them.
 func (c *Cache) StoreLogs(logs []*raft.Log) error {
+	commands := true
 	for _, l := range logs {
 		if _, is := Reference(l); is {
 			return fmt.Errorf("%w: index %d", errStoreReference, l.Index)
 		}
+		commands = commands && l.Type == raft.LogCommand
 	}
-	if err := c.log.StoreLogs(logs); err != nil {
+	store := c.log.StoreLogs
+	if commands && c.opts.Overlap != nil && c.opts.Overlap() {
+		store = c.log.StoreUnsynced
+	}
+	if err := store(logs); err != nil {
 		return err
 	}
 	bytes := int64(0)

@@ -1,8 +1,8 @@
 // Package raftlog stores the Raft logs of all groups of a node in one directory.
 //
-// It owns one directory and promises that an entry is on disk, synced, when StoreLogs returns; that a
-// log has no holes; and that damage is named (CorruptError), never skipped. A crash may lose only what
-// StoreLogs had not yet returned for, always a suffix of a group's log.
+// It owns one directory and promises that an entry is on disk, synced, when StoreLogs or AwaitSync returns; that a
+// log has no holes; and that damage is named (CorruptError), never skipped. A crash may lose only what neither
+// had yet returned for, always a suffix of a group's log.
 //
 // # Two backends, one set of rules
 //

@@ -13,6 +13,9 @@ type driver interface {
 	// append stores consecutive entries. With restart, it first deletes every older entry of the group, in
 	// the same commit if the backend can.
 	append(group uint32, restart bool, recs []record) error
+	// write is append without restart that returns before the entries are durable, when get and scan find them. wait
+	// blocks until they are; every write before is then durable, too. It is nil if they are already.
+	write(group uint32, recs []record) (wait func() error, err error)
 	// deleteRange removes from..to, both included.
 	deleteRange(group uint32, from, to uint64) error
 	// get returns a copy of one entry, nil if it is not there.

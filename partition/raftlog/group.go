@@ -3,6 +3,7 @@ package raftlog
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -20,6 +21,7 @@ type groupLog struct {
 	loaded      bool
 	first, last uint64 // 0, 0 when empty
 	ahead       readAhead
+	unsynced    unsynced
 
 	// known and durable repeat loaded and last for the seal, which may not wait for mu.
 	known   atomic.Bool
@@ -107,26 +109,69 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 	}
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	first, last, err := l.bounds()
+	a, err := l.prepare(logs)
 	if err != nil {
 		return err
 	}
-	restart := false
+	return l.append(a)
+}
+
+// append stores entries and returns when they are durable. The caller holds closeMu and wmu.
+func (l *groupLog) append(a appending) error {
+	if a.restart {
+		if err := l.AwaitSync(^uint64(0)); err != nil {
+			return err
+		}
+		l.store.log.Warn("log restarts after a gap", "event", "log_gap", "group", l.group, "next", a.first)
+		// The backend may need two commits for it, so between them the log may be empty.
+		l.hide(0, 0)
+		if err := l.store.lower(l.group, 0); err != nil {
+			return l.store.wrote(err)
+		}
+	}
+	began := l.store.clock.Now()
+	if err := l.store.wrote(l.store.insist(l.store.dir, func() error { return l.store.drv.append(l.group, a.restart, a.recs) })); err != nil {
+		return err
+	}
+	l.synced(began)
+	if err := l.AwaitSync(^uint64(0)); err != nil { // the sync was of everything before it, too
+		return err
+	}
+	l.show(a.first, a.last)
+	return nil
+}
+
+// appending is a checked and encoded append.
+type appending struct {
+	// first is the log's first index after the append, last the last one's.
+	first, last uint64
+	// restart deletes all older entries with the append.
+	restart bool
+	recs    []record
+}
+
+// prepare checks consecutive entries and encodes them. The caller holds wmu.
+func (l *groupLog) prepare(logs []*raft.Log) (a appending, err error) {
+	first, last, err := l.bounds()
+	if err != nil {
+		return a, err
+	}
+	a.first = first
 	switch index := logs[0].Index; {
 	case index == 0 || index <= last:
-		return &OrderError{Store: l.store.dir, Group: l.group, Last: last, Index: index}
+		return a, &OrderError{Store: l.store.dir, Group: l.group, Last: last, Index: index}
 	case last == 0:
-		first = index
+		a.first = index
 	case index > last+1:
-		restart, first = true, index
+		a.restart, a.first = true, index
 	}
 	size := 0
 	for i, log := range logs {
 		if want := logs[0].Index + uint64(i); log.Index != want {
-			return &OrderError{Store: l.store.dir, Group: l.group, Last: want - 1, Index: log.Index}
+			return a, &OrderError{Store: l.store.dir, Group: l.group, Last: want - 1, Index: log.Index}
 		}
 		if n := len(log.Data) + len(log.Extensions); n > MaxEntryBytes {
-			return &TooLargeError{Store: l.store.dir, Group: l.group, Index: log.Index, Bytes: n}
+			return a, &TooLargeError{Store: l.store.dir, Group: l.group, Index: log.Index, Bytes: n}
 		}
 		size += encodedLen(log)
 	}
@@ -138,23 +183,15 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 		encodeEntry(buf[:n:n], key, log)
 		recs[i], buf = record{index: log.Index, bytes: buf[:n:n]}, buf[n:]
 	}
-	if restart {
-		l.store.log.Warn("log restarts after a gap", "event", "log_gap", "group", l.group, "last", last, "next", first)
-		// The backend may need two commits for it, so between them the log may be empty.
-		l.hide(0, 0)
-		if err := l.store.lower(l.group, 0); err != nil {
-			return l.store.wrote(err)
-		}
-	}
-	began := l.store.clock.Now()
-	if err := l.store.wrote(l.store.insist(l.store.dir, func() error { return l.store.drv.append(l.group, restart, recs) })); err != nil {
-		return err
-	}
+	a.recs, a.last = recs, recs[len(recs)-1].index
+	return a, nil
+}
+
+// synced reports an append that has become durable.
+func (l *groupLog) synced(began time.Time) {
 	if l.store.onSync != nil {
 		l.store.onSync(l.store.clock.Now().Sub(began))
 	}
-	l.show(first, recs[len(recs)-1].index)
-	return nil
 }
 
 // DeleteRange removes min..max, both included, durably. It must leave no hole: the range is a prefix, a
@@ -164,6 +201,9 @@ func (l *groupLog) DeleteRange(min, max uint64) error {
 	defer l.store.closeMu.RUnlock()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
+	if err := l.AwaitSync(^uint64(0)); err != nil {
+		return err
+	}
 	first, last, err := l.bounds()
 	if err != nil {
 		return err

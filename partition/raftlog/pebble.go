@@ -103,18 +103,44 @@ func upper(group uint32, index uint64) []byte {
 }
 
 func (d *pebbleDriver) append(group uint32, restart bool, recs []record) error {
+	b, err := d.entries(group, restart, recs)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return d.commit(b)
+}
+
+func (d *pebbleDriver) write(group uint32, recs []record) (wait func() error, err error) {
+	b, err := d.entries(group, false, recs)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.apply(func() error { return d.db.ApplyNoSyncWait(b, pebble.Sync) }); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return func() error {
+		if err := b.SyncWait(); err != nil {
+			return pebbleErr("sync", err)
+		}
+		d.durable(b)
+		return b.Close()
+	}, nil
+}
+
+// entries is a batch that stores consecutive entries.
+func (d *pebbleDriver) entries(group uint32, restart bool, recs []record) (*pebble.Batch, error) {
 	size := 0
 	for _, r := range recs {
 		size += entryKeyLen + len(r.bytes) + 16
 	}
 	b, err := d.batch(size)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer b.Close()
 	if restart {
 		if err := b.DeleteRange(entryKey(group, 0), entryKey(group, recs[0].index), nil); err != nil {
-			return err
+			return nil, errors.Join(err, b.Close())
 		}
 	}
 	for _, r := range recs {
@@ -122,10 +148,10 @@ func (d *pebbleDriver) append(group uint32, restart bool, recs []record) error {
 		putEntryKey(op.Key, group, r.index)
 		copy(op.Value, r.bytes)
 		if err := op.Finish(); err != nil {
-			return err
+			return nil, errors.Join(err, b.Close())
 		}
 	}
-	return d.commit(b)
+	return b, nil
 }
 
 // batch begins a batch with a promise of what is on disk (records.go).
@@ -137,8 +163,17 @@ func (d *pebbleDriver) batch(size int) (*pebble.Batch, error) {
 }
 
 // commit returns when b, and with it every batch committed before it, is on disk.
-func (d *pebbleDriver) commit(b *pebble.Batch) (err error) {
-	// Pebble calls Fatalf when the commit fails. If OnFatal returned from that, so does commit.
+func (d *pebbleDriver) commit(b *pebble.Batch) error {
+	if err := d.apply(func() error { return b.Commit(pebble.Sync) }); err != nil {
+		return err
+	}
+	d.durable(b)
+	return nil
+}
+
+// apply has Pebble take a batch.
+func (d *pebbleDriver) apply(do func() error) (err error) {
+	// Pebble calls Fatalf when the commit fails. If OnFatal returned from that, so does apply.
 	defer func() {
 		if r := recover(); r != nil {
 			var fatal *FatalError
@@ -148,14 +183,16 @@ func (d *pebbleDriver) commit(b *pebble.Batch) (err error) {
 			err = fatal
 		}
 	}()
-	if err := b.Commit(pebble.Sync); err != nil {
-		return err
-	}
+	return do()
+}
+
+// durable notes that b, and with it every batch committed before it, is on disk.
+func (d *pebbleDriver) durable(b *pebble.Batch) {
 	end := uint64(b.SeqNum()) + uint64(b.Count())
 	for {
 		now := d.synced.Load()
 		if end <= now || d.synced.CompareAndSwap(now, end) {
-			return nil
+			return
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package raftlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -50,7 +52,8 @@ type Options struct {
 	MemTableBytes uint64
 
 	// OnSync is called after entries were stored durably, with how long the backend took to write and sync
-	// them, waiting for other groups' writes that share the sync included. It must not block. Nil for none.
+	// them, waiting for other groups' writes that share the sync included; for StoreUnsynced, until AwaitSync
+	// noticed. It must not block. Nil for none.
 	OnSync func(time.Duration)
 
 	// OnFatal is called once, with a *FatalError, when a write or sync fails. It must end the process
@@ -373,6 +376,9 @@ func (s *Store) DropGroup(g uint32) error {
 	l := s.group(g)
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
+	if err := l.AwaitSync(^uint64(0)); err != nil {
+		return err
+	}
 	l.hide(0, 0)
 	return s.wrote(s.drv.drop(g, func() error {
 		return s.seal.change(func(d *sealData) bool {
@@ -411,7 +417,15 @@ func (s *Store) SetStamp(b []byte) error {
 func (s *Store) Close() error {
 	s.closeMu.Lock()
 	defer s.closeMu.Unlock()
+	s.mu.Lock()
+	groups := slices.Collect(maps.Values(s.groups))
+	s.mu.Unlock()
+	var drained error
+	for _, l := range groups {
+		drained = cmp.Or(drained, l.AwaitSync(^uint64(0)))
+	}
 	spans, spansErr := s.spans()
+	spansErr = cmp.Or(drained, spansErr)
 	s.mu.Lock()
 	failed := s.failed
 	s.failed = ErrClosed

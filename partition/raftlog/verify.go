@@ -11,6 +11,14 @@ type Log interface {
 	raft.LogStore
 	raft.MonotonicLogStore
 
+	// StoreUnsynced is StoreLogs that returns when readers find the entries, before these are durable. Other writes
+	// wait until they are.
+	StoreUnsynced(logs []*raft.Log) error
+	// AwaitSync blocks until all entries up to an index are durable.
+	AwaitSync(index uint64) error
+	// Synced returns the index, or a lower one up to which all entries are durable. It does not block.
+	Synced(index uint64) uint64
+
 	// Check reads the entries from index from (or the first, if later) to the last, and returns a
 	// *CorruptError for the first that is missing or damaged. Raft itself panics on a damaged entry above
 	// its snapshot, so a caller checks from snapshot index + 1 before it starts a group.

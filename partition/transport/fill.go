@@ -19,6 +19,7 @@ const maxAppendBytes = 1 << 20
 // its entries:
 //
 //	LeaderCommitIndex <= index of the last entry, or PrevLogEntry without any
+//	LeaderCommitIndex <= index up to which this server's log is synced
 func (t *RaftTransport) fill(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequest, int, error) {
 	part := *args
 	if from > 0 {
@@ -43,6 +44,8 @@ func (t *RaftTransport) fill(args *raft.AppendEntriesRequest, from int) (*raft.A
 	if n := len(part.Entries); n > 0 {
 		last = part.Entries[n-1].Index
 	}
-	part.LeaderCommitIndex = min(part.LeaderCommitIndex, last)
+	if part.LeaderCommitIndex = min(part.LeaderCommitIndex, last); t.synced != nil {
+		part.LeaderCommitIndex = t.synced(part.LeaderCommitIndex)
+	}
 	return &part, len(part.Entries), nil
 }

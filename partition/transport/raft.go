@@ -26,6 +26,9 @@ type RaftOptions struct {
 	// Leading reports whether this server still leads in a term. With it, entries for a server that is down wait
 	// for its return; nil reports each failure to the library. It must not block.
 	Leading func(term uint64) bool
+	// Synced returns an index, or the lower one up to which this server's own log is on disk; nil if all of it always
+	// is. No message's commit index exceeds it. It must not block.
+	Synced func(index uint64) uint64
 	// Load reads the entry of a raftlog.Reference; nil if the log returns no references.
 	Load func(*raft.Log) (*raft.Log, error)
 	// Answered is called for each server that has answered a heartbeat, entries or a request for a vote; nil for
@@ -42,6 +45,7 @@ type RaftTransport struct {
 	answered  func(server string)
 	acks      *Acks
 	load      func(*raft.Log) (*raft.Log, error)
+	synced    func(index uint64) uint64
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -100,7 +104,7 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Answered == nil {
 		opts.Answered = func(string) {}
 	}
-	return &RaftTransport{server: server, clock: time, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), load: opts.Load, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return &RaftTransport{server: server, clock: time, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), load: opts.Load, synced: opts.Synced, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,

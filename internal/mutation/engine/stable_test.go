@@ -3,7 +3,7 @@ package engine
 import "perdure/internal/mutation"
 
 // stableBugs break the writes that must be on disk before an answer: terms, votes, entries of the log.
-var stableBugs = []mutation.Bug{
+var stableBugs = append([]mutation.Bug{
 	{
 		File: "partition/stable/boltfile/boltfile.go", Rule: "stable: a vote is synced before it is given",
 		From: `Path: path,
@@ -38,11 +38,11 @@ var stableBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/raftlog/group.go", Rule: "log: an entry that could not be written is not acknowledged",
-		From: "l.store.drv.append(l.group, restart, recs) })); err != nil {", To: "l.store.drv.append(l.group, restart, recs) })); err != nil && len(recs) > 1 {",
+		From: "l.store.drv.append(l.group, a.restart, a.recs) })); err != nil {", To: "l.store.drv.append(l.group, a.restart, a.recs) })); err != nil && len(a.recs) > 1 {",
 		Tests: "TestFailedSync",
 	},
 	{
 		File: "partition/raftlog/codec.go", Rule: "log: an entry that was damaged is refused",
 		From: `if checksum(key, body) != binary.BigEndian.Uint64(b[len(body):]) {`, To: `if len(body) == 0 {`, Tests: "TestEntryRoundTrip",
 	},
-}
+}, syncBugs...)
