@@ -258,10 +258,16 @@ type sentProbe struct{}
 func (sentProbe) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 func (sentProbe) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, ok := s.(*stats.OutPayload); ok {
-		if p, ok := ctx.Value(probeKey{}).(*probe); ok {
-			p.sent.Store(true)
-		}
+		markSent(ctx)
 	}
 }
+
+// markSent marks the probe in a call's context.
+func markSent(ctx context.Context) {
+	if p, ok := ctx.Value(probeKey{}).(*probe); ok {
+		p.sent.Store(true)
+	}
+}
+
 func (sentProbe) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (sentProbe) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -42,6 +42,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/callstream"
 )
 
 const (
@@ -133,6 +134,7 @@ type Client struct {
 type node struct {
 	addr       string
 	conn       *grpc.ClientConn
+	calls      *callstream.Conn // over conn, which carries calls in batches
 	executions perdurev1.ExecutionsClient
 	promises   perdurev1.PromisesClient
 	entities   perdurev1.EntitiesClient
@@ -215,12 +217,16 @@ func (c *Client) connect(addr string) (*node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: address %q: %w", addr, err)
 	}
+	// A caller's options may have interceptors, which see unary calls only.
+	calls := callstream.NewConn(conn, callstream.Options{Name: callstream.ForClients, Token: c.secure.token, Sent: markSent,
+		Carries: func(string) bool { return len(c.opts.DialOptions) == 0 }})
 	return &node{
 		addr:       addr,
 		conn:       conn,
-		executions: perdurev1.NewExecutionsClient(conn),
-		promises:   perdurev1.NewPromisesClient(conn),
-		entities:   perdurev1.NewEntitiesClient(conn),
+		calls:      calls,
+		executions: perdurev1.NewExecutionsClient(calls),
+		promises:   perdurev1.NewPromisesClient(calls),
+		entities:   perdurev1.NewEntitiesClient(calls),
 		tasks:      perdurev1.NewTasksClient(conn),
 		cluster:    perdurev1.NewClusterClient(conn),
 		graphs:     perdurev1.NewGraphsClient(conn),
@@ -234,11 +240,13 @@ func (c *Client) Close() error {
 	}
 	errs := c.leaders.close()
 	for _, n := range c.nodes {
-		errs = append(errs, n.conn.Close())
+		errs = append(errs, n.close())
 	}
 	c.secure.close()
 	return errors.Join(errs...)
 }
+
+func (n *node) close() error { return errors.Join(n.calls.Close(), n.conn.Close()) }
 
 // Namespace is the namespace every call names.
 func (c *Client) Namespace() string { return c.opts.Namespace }

@@ -367,7 +367,7 @@ func (l *leaders) forget(lists map[*node]*perdurev1.NodeList) {
 	for addr, n := range l.others {
 		if !listed[addr] {
 			delete(l.others, addr)
-			if err := n.conn.Close(); err != nil {
+			if err := n.close(); err != nil {
 				l.c.log.Debug("connection not closed", "node", addr, "err", err)
 			}
 		}
@@ -382,7 +382,7 @@ func (l *leaders) close() (errs []error) {
 	l.cancel()
 	l.asks.Wait()
 	for _, n := range l.others {
-		errs = append(errs, n.conn.Close())
+		errs = append(errs, n.close())
 	}
 	return errs
 }

@@ -57,5 +57,5 @@ func (n *NodeConn) Close() error {
 	if !n.owned {
 		return nil
 	}
-	return n.n.conn.Close()
+	return n.n.close()
 }

@@ -5,28 +5,55 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/callstream"
 	"perdure/internal/ingress"
 )
 
 // interceptors run before every call, in this order: metrics, so that they count refusals; authorization; the
 // check whether the node stops.
 func (s *Server) interceptors() []grpc.ServerOption {
-	unary := []grpc.UnaryServerInterceptor{s.metrics.unary}
 	stream := []grpc.StreamServerInterceptor{s.metrics.stream}
 	if s.cfg.Auth != nil {
-		unary, stream = append(unary, s.cfg.Auth.Unary), append(stream, s.cfg.Auth.Stream)
+		stream = append(stream, s.cfg.Auth.Stream)
 	}
 	stream = append(stream, s.admitStream)
 	for i := range stream {
 		stream[i] = ingress.ForKnown(stream[i])
 	}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(append(unary, s.admitUnary)...), grpc.ChainStreamInterceptor(stream...)}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.aroundCalls()...), grpc.ChainStreamInterceptor(stream...)}
 }
+
+// aroundCalls are the interceptors of calls with one request, also of those that a stream carries.
+func (s *Server) aroundCalls() []grpc.UnaryServerInterceptor {
+	around := []grpc.UnaryServerInterceptor{s.metrics.unary}
+	if s.cfg.Auth != nil {
+		around = append(around, s.cfg.Auth.Unary)
+	}
+	return append(around, s.admitUnary)
+}
+
+// carried answers the calls that streams carry: those of the services for executions, promises and entities.
+func (s *Server) carried() *callstream.Server {
+	calls := callstream.NewServer(callstream.ServerOptions{
+		Name: callstream.ForClients, Intercept: s.aroundCalls(), Keep: s.gate.KeepParts, WithPart: ingress.WithPart,
+		Overloaded: func(message string) error { return overloaded(message, overloadPause) },
+		Stopping:   s.stopping, MaxCalls: maxNodeCalls, MaxAnswer: maxMessageBytes - 1024,
+	})
+	perdurev1.RegisterExecutionsServer(calls, &executions{s: s})
+	perdurev1.RegisterPromisesServer(calls, &promises{s: s})
+	perdurev1.RegisterEntitiesServer(calls, &entities{s: s})
+	return calls
+}
+
+// overloadPause is when a call that was refused for the number of those under way may come again.
+const overloadPause = 250 * time.Millisecond
 
 // credentials secure the connections of the gRPC port.
 func (s *Server) credentials() credentials.TransportCredentials {

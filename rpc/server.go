@@ -118,6 +118,8 @@ func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher
 	perdurev1.RegisterTasksServer(services, &tasks{s: s})
 	perdurev1.RegisterClusterServer(services, &cluster{s: s})
 	perdurev1.RegisterGraphsServer(services, &graphs{s: s})
+	calls := s.carried()
+	services.RegisterService(calls.Service(), calls)
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(services, s.health)
 	reflection.Register(services)

@@ -460,7 +460,12 @@ func (g *Gate) release(c *call, part *int64) {
 // Keep takes over the bytes of the last message that the handler of ctx's call has received. They stay
 // charged until release is called, even after the next message or the end of the call. A handler that
 // processes a stream's messages concurrently calls Keep for each of them. A second release does nothing.
+//
+// For a call that came with others in one message, see WithPart, it returns the release of that call's part.
 func (g *Gate) Keep(ctx context.Context) (release func()) {
+	if release, ok := ctx.Value(partKey{}).(func()); ok {
+		return release
+	}
 	c := callOf(ctx)
 	if c == nil {
 		return func() {}
@@ -480,4 +485,55 @@ func (g *Gate) Keep(ctx context.Context) (release func()) {
 		g.ledger.add(c, -n)
 		g.grant()
 	})
+}
+
+type partKey struct{}
+
+// WithPart returns the context of a call that came with others in one message of a stream. release gives its part of
+// the message's bytes back.
+func WithPart(ctx context.Context, release func()) context.Context {
+	return context.WithValue(ctx, partKey{}, release)
+}
+
+// KeepParts is Keep for a message that holds several calls of the given sizes: each part is released by itself, and a
+// second time does nothing.
+func (g *Gate) KeepParts(ctx context.Context, sizes []int) []func() {
+	parts := make([]func(), len(sizes))
+	c := callOf(ctx)
+	if c == nil || len(sizes) == 0 {
+		for i := range parts {
+			parts[i] = func() {}
+		}
+		return parts
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	left, total := int64(0), int64(0)
+	if !c.over {
+		left = c.held
+	}
+	c.held -= left
+	c.retained += left
+	for _, n := range sizes {
+		total += int64(n)
+	}
+	for i, size := range sizes {
+		n := left
+		if i < len(sizes)-1 {
+			n = int64(float64(left) * float64(size) / float64(max(total, 1)))
+		}
+		left, total = left-n, total-int64(size)
+		released := false
+		parts[i] = func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if !released {
+				released = true
+				c.retained -= n
+				g.ledger.add(c, -n)
+				g.grant()
+			}
+		}
+	}
+	return parts
 }

@@ -23,6 +23,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/callstream"
 	"perdure/internal/ingress"
 	"perdure/partition/transport"
 )
@@ -55,6 +56,8 @@ const (
 	peerKeepalive    = 5 * time.Second
 	keepaliveTimeout = 3 * time.Second
 	peerDialTimeout  = 2 * time.Second
+	// busyPause is when a call that was refused for the number of those under way may come again.
+	busyPause = 250 * time.Millisecond
 )
 
 // Peers are the connections to the other nodes, one for each address, and this node's own service. The peer
@@ -72,13 +75,29 @@ type Peers struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[string]*grpc.ClientConn
+	conns  map[string]conn
+	// stopping is closed by Close.
+	stopping chan struct{}
+}
+
+// conn is a connection to another node. calls carries the frequent calls over it in batches.
+type conn struct {
+	grpc  *grpc.ClientConn
+	calls *callstream.Conn
+}
+
+// carried are the calls that streams carry.
+var carried = map[string]bool{
+	commandv1.Peers_Propose_FullMethodName: true,
+	commandv1.Peers_Query_FullMethodName:   true,
+	commandv1.Peers_Await_FullMethodName:   true,
 }
 
 // New makes the connections over a peer port. mayCall returns why a server may not call, or nil; refused is
 // called for each call whose request was not read.
 func New(mux *transport.Mux, mayCall func(server string) error, refused func()) *Peers {
-	return &Peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]*grpc.ClientConn{}}
+	return &Peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]conn{},
+		stopping: make(chan struct{})}
 }
 
 // forStrangers are the calls that servers may make that are no members.
@@ -180,7 +199,20 @@ func (p *Peers) serveTo(listener *part, service commandv1.PeersServer, limits in
 		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage), grpc.ConnectionTimeout(p.helloTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)...)
-	commandv1.RegisterPeersServer(gate.Registrar(server), service)
+	services := gate.Registrar(server)
+	commandv1.RegisterPeersServer(services, service)
+	calls := callstream.NewServer(callstream.ServerOptions{
+		Name: callstream.ForNodes, Keep: gate.KeepParts, WithPart: ingress.WithPart, Stopping: p.stopping, MaxCalls: peerCalls, MaxAnswer: MaxMessage - 1024,
+		Intercept: []grpc.UnaryServerInterceptor{func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if err := p.admit(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return handle(ctx, in)
+		}},
+		Overloaded: func(message string) error { return errBusy(message, busyPause) },
+	})
+	commandv1.RegisterPeersServer(calls, service)
+	services.RegisterService(calls.Service(), calls)
 	p.servers, p.gates = append(p.servers, server), append(p.gates, gate)
 	go func() { _ = server.Serve(listener) }() // it ends when the port closes
 }
@@ -245,15 +277,16 @@ func (p *Peers) Client(addr string) (commandv1.PeersClient, error) {
 	if p.closed {
 		return nil, transport.ErrClosed
 	}
-	conn := p.conns[addr]
-	if conn == nil {
-		var err error
-		if conn, err = Dial(p.mux, addr); err != nil {
+	to, ok := p.conns[addr]
+	if !ok {
+		dialed, err := Dial(p.mux, addr)
+		if err != nil {
 			return nil, err
 		}
-		p.conns[addr] = conn
+		to = conn{dialed, callstream.NewConn(dialed, callstream.Options{Name: callstream.ForNodes, Carries: func(method string) bool { return carried[method] }})}
+		p.conns[addr] = to
 	}
-	return commandv1.NewPeersClient(conn), nil
+	return commandv1.NewPeersClient(to.calls), nil
 }
 
 // Dial connects to the Peers service at an address. It does no I/O: calls do.
@@ -276,13 +309,16 @@ func Dial(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 // Close ends the calls of and to the other nodes. It blocks while a connection ends; Client refuses meanwhile.
 func (p *Peers) Close() error {
 	p.mu.Lock()
+	if !p.closed {
+		close(p.stopping)
+	}
 	p.closed = true
 	conns := p.conns
 	p.conns = nil
 	p.mu.Unlock()
 	var errs []error
 	for _, c := range conns {
-		errs = append(errs, c.Close())
+		errs = append(errs, c.calls.Close(), c.grpc.Close())
 	}
 	for _, server := range p.servers {
 		server.Stop()

@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/transport"
 )
 
@@ -20,6 +22,66 @@ type directory struct {
 
 func (directory) ShowDirectory(context.Context, *commandv1.ShowDirectoryRequest) (*commandv1.ShowDirectoryReply, error) {
 	return &commandv1.ShowDirectoryReply{}, nil
+}
+
+// Propose answers every command.
+func (directory) Propose(context.Context, *commandv1.ProposeRequest) (*commandv1.Reply, error) {
+	return &commandv1.Reply{}, nil
+}
+
+// TestCallsOnStreamsAreChecked: a member that was replaced while its stream is open makes no call on it any more.
+func TestCallsOnStreamsAreChecked(t *testing.T) {
+	var replaced atomic.Bool
+	var checked atomic.Int32
+	listen := func(server string) *transport.Mux {
+		mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: server, Member: func(string) bool { return true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { mux.Close() })
+		return mux
+	}
+	at, from := listen("s"), listen("caller")
+	p := New(at, func(server string) error {
+		checked.Add(1)
+		if server != "caller" || replaced.Load() {
+			return api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "%s is no member", server)
+		}
+		return nil
+	}, func() {})
+	p.Serve(directory{})
+	defer p.Close()
+	other := New(from, nil, func() {})
+	defer other.Close()
+	client, err := other.Client(at.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	propose := func() error {
+		_, err := client.Propose(t.Context(), &commandv1.ProposeRequest{})
+		return err
+	}
+	calls := func() int { return p.Stats().Calls }
+	// Between calls, only a stream is a call under way.
+	eventually(t, "a stream", func() bool {
+		if err := propose(); err != nil {
+			t.Fatal(err)
+		}
+		return calls() == 1
+	}, func() string { return fmt.Sprint(calls(), " calls are under way") })
+	before := checked.Load()
+	for range 10 {
+		if err := propose(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := checked.Load() - before; n != 10 {
+		t.Errorf("%d of 10 calls were checked", n)
+	}
+	replaced.Store(true)
+	if err := propose(); !api.Is(err, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED) {
+		t.Errorf("a call of a replaced member: %v", err)
+	}
 }
 
 // eventually waits for a state for a minute.

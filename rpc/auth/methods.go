@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/callstream"
 )
 
 // scope is where a method acts.
@@ -72,6 +73,8 @@ func ruleOf(method string) (r rule, open, known bool) {
 	switch {
 	case strings.HasPrefix(method, "/grpc.health."):
 		return rule{}, true, true // load balancers have no tokens
+	case strings.HasPrefix(method, "/"+callstream.ForClients+"/"):
+		return rule{Read, anyNamespace}, false, true // each call on the stream is checked by itself
 	case strings.HasPrefix(method, "/grpc.reflection."):
 		return rule{Read, anyNamespace}, false, true
 	}

@@ -1,0 +1,391 @@
+package callstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// maxUnsent bounds the bytes of answers that wait for a client before the server reads further requests of it.
+	maxUnsent = 1 << 20
+	// maxIdle is how many goroutines wait for the next call: their stacks have grown already.
+	maxIdle = 64
+)
+
+// ServerOptions are the settings of a Server.
+type ServerOptions struct {
+	// Name is the full name of the service whose method Stream carries the calls.
+	Name string
+	// Intercept run around each call, the first one outermost.
+	Intercept []grpc.UnaryServerInterceptor
+	// Keep takes over the bytes of the message that the stream of ctx has received last, in parts of the given sizes. Each
+	// call's context comes with its part, see WithPart. Nil for none.
+	Keep func(ctx context.Context, sizes []int) []func()
+	// WithPart gives the context of a call its part of the kept bytes, which the handler may release before it ends.
+	WithPart func(ctx context.Context, release func()) context.Context
+	// Overloaded is the answer to a call beyond the bound of those under way on one stream.
+	Overloaded func(message string) error
+	// Stopping is closed when the server begins to stop: streams end when their calls have ended.
+	Stopping <-chan struct{}
+	// MaxCalls bounds the calls under way on all streams, MaxAnswer the bytes of one answer.
+	MaxCalls, MaxAnswer int
+}
+
+// Server answers the calls of streams.
+type Server struct {
+	opts    ServerOptions
+	methods map[string]handler
+	under   atomic.Int64 // calls under way
+	tasks   chan func()
+	idle    chan struct{} // a token for each goroutine that waits
+}
+
+type handler struct {
+	impl   any
+	handle grpc.MethodHandler
+}
+
+// NewServer makes a Server without methods.
+func NewServer(opts ServerOptions) *Server {
+	return &Server{opts: opts, methods: map[string]handler{}, tasks: make(chan func()), idle: make(chan struct{}, maxIdle)}
+}
+
+// RegisterService implements grpc.ServiceRegistrar: streams carry the service's unary methods. It must not be called after
+// the first stream.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	for _, m := range desc.Methods {
+		s.methods["/"+desc.ServiceName+"/"+m.MethodName] = handler{impl, m.Handler}
+	}
+}
+
+// Service describes the service of streams for a gRPC server, which is registered with the Server as its implementation.
+func (s *Server) Service() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{ServiceName: s.opts.Name, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: "Stream", ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },
+	}}}
+}
+
+// session is a stream at the server.
+type session struct {
+	s      *Server
+	stream grpc.ServerStream
+	ctx    context.Context
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	wake chan struct{} // answers wait, or the last one was queued
+
+	mu       sync.Mutex
+	under    map[uint64]context.CancelFunc
+	unsent   [][]byte      // encoded answers
+	bytes    int           // of them
+	taken    chan struct{} // closed when the client has taken answers; nil if nobody waits
+	stopping bool          // no call begins any more
+	ended    bool          // the last answer was queued
+}
+
+// serve answers a stream's calls until the client ends it, the stream breaks, or the server stops.
+func (s *Server) serve(stream grpc.ServerStream) error {
+	w := &session{s: s, stream: stream, under: map[uint64]context.CancelFunc{}, wake: make(chan struct{}, 1)}
+	w.ctx, w.cancel = context.WithCancel(stream.Context())
+	defer w.cancel()
+	if err := stream.SendMsg(&frame{}); err != nil {
+		return err
+	}
+	var writer sync.WaitGroup
+	var wrote error
+	writer.Go(func() { wrote = w.write() })
+	read := make(chan error, 1)
+	go func() { read <- w.read() }() // only the handler's return ends a receive
+	var err error
+	select {
+	case err = <-read:
+	case <-s.opts.Stopping:
+	case <-w.ctx.Done():
+		err = status.FromContextError(w.ctx.Err()).Err()
+	}
+	w.mu.Lock()
+	w.stopping = true
+	w.mu.Unlock()
+	if err != nil {
+		w.cancel()
+	}
+	w.calls.Wait()
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	w.signal()
+	writer.Wait()
+	if wrote != nil {
+		return wrote
+	}
+	return err
+}
+
+// read begins the stream's calls until the client ends the stream. It waits while the client takes no answers.
+func (w *session) read() error {
+	last := uint64(0)
+	for {
+		if err := w.waitForClient(); err != nil {
+			return err
+		}
+		var f frame
+		if err := w.stream.RecvMsg(&f); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		requests, cancelled, err := decodeRequests(f.data, last)
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "malformed message: %v", err)
+		}
+		if len(requests) > 0 {
+			last = requests[len(requests)-1].number
+			w.begin(requests)
+		}
+		w.mu.Lock()
+		for _, n := range cancelled {
+			if cancel := w.under[n]; cancel != nil {
+				cancel()
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// waitForClient blocks while more than maxUnsent bytes of answers wait.
+func (w *session) waitForClient() error {
+	for {
+		w.mu.Lock()
+		if w.bytes <= maxUnsent {
+			w.mu.Unlock()
+			return nil
+		}
+		if w.taken == nil {
+			w.taken = make(chan struct{})
+		}
+		taken := w.taken
+		w.mu.Unlock()
+		select {
+		case <-taken:
+		case <-w.ctx.Done():
+			return status.FromContextError(w.ctx.Err()).Err()
+		}
+	}
+}
+
+// begin begins calls. It does not block.
+func (w *session) begin(requests []request) {
+	parts := make([]func(), len(requests))
+	if w.s.opts.Keep != nil {
+		sizes := make([]int, len(requests))
+		for i, r := range requests {
+			sizes[i] = len(r.message) + len(r.method)
+		}
+		parts = w.s.opts.Keep(w.stream.Context(), sizes)
+	}
+	for i := range requests {
+		r, release := &requests[i], parts[i]
+		ctx, cancel := w.contextOf(r)
+		if err := w.admit(r.number, cancel); err != nil {
+			cancel()
+			if release != nil {
+				release()
+			}
+			w.answer(r.number, nil, err)
+			continue
+		}
+		if release != nil {
+			ctx = w.s.opts.WithPart(ctx, release)
+		}
+		w.s.run(func() {
+			out, err := w.s.call(ctx, r)
+			cancel()
+			if release != nil {
+				release()
+			}
+			w.answer(r.number, out, err)
+			w.s.under.Add(-1)
+			w.calls.Done()
+		})
+	}
+}
+
+func (w *session) contextOf(r *request) (context.Context, context.CancelFunc) {
+	if r.timeout > 0 {
+		return context.WithTimeout(w.ctx, r.timeout)
+	}
+	return context.WithCancel(w.ctx)
+}
+
+// admit counts a call, or returns why it may not begin.
+func (w *session) admit(number uint64, cancel context.CancelFunc) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.stopping:
+		return status.Error(codes.Unavailable, "the stream ends")
+	case len(w.under) >= maxUnderWay:
+		return w.s.opts.Overloaded(fmt.Sprintf("%d calls are under way on the stream, which is its limit", maxUnderWay))
+	case w.s.under.Add(1) > int64(w.s.opts.MaxCalls):
+		w.s.under.Add(-1)
+		return w.s.opts.Overloaded(fmt.Sprintf("%d calls are under way on streams, which is the node's limit", w.s.opts.MaxCalls))
+	}
+	w.under[number] = cancel
+	w.calls.Add(1)
+	return nil
+}
+
+// call runs a call's handler. The request is released as soon as it is decoded.
+func (s *Server) call(ctx context.Context, r *request) (any, error) {
+	m, ok := s.methods[string(r.method)]
+	if !ok {
+		return nil, status.Errorf(codes.Unimplemented, "streams of calls do not carry method %.100q", r.method)
+	}
+	return m.handle(m.impl, ctx, func(in any) error {
+		err := proto.Unmarshal(r.message, in.(proto.Message))
+		r.message, r.method = nil, nil
+		if err != nil {
+			return status.Errorf(codes.Internal, "cannot decode the request: %v", err)
+		}
+		return nil
+	}, s.intercept)
+}
+
+// intercept runs the interceptors, then the handler.
+func (s *Server) intercept(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	for i := len(s.opts.Intercept) - 1; i >= 0; i-- {
+		around, inner := s.opts.Intercept[i], handle
+		handle = func(ctx context.Context, in any) (any, error) { return around(ctx, in, info, inner) }
+	}
+	return handle(ctx, in)
+}
+
+// run runs a function on a goroutine that waits, or on a new one. It does not block.
+func (s *Server) run(f func()) {
+	select {
+	case s.tasks <- f:
+	default:
+		go s.work(f)
+	}
+}
+
+// work runs f and then others, while few goroutines wait.
+func (s *Server) work(f func()) {
+	for {
+		f()
+		select {
+		case s.idle <- struct{}{}:
+		default:
+			return
+		}
+		select {
+		case f = <-s.tasks:
+			<-s.idle
+		case <-s.opts.Stopping:
+			<-s.idle
+			return
+		}
+	}
+}
+
+// answer queues a call's answer.
+func (w *session) answer(number uint64, out any, err error) {
+	var b []byte
+	if err == nil {
+		if b, err = encodeAnswer(number, out.(proto.Message)); err != nil {
+			err = status.Errorf(codes.Internal, "cannot encode the answer: %v", err)
+		}
+	}
+	if err == nil && len(b) > w.s.opts.MaxAnswer {
+		err = status.Errorf(codes.ResourceExhausted, "answer of %d bytes exceeds %d", len(b), w.s.opts.MaxAnswer)
+	}
+	if err != nil {
+		b = encodeFailure(number, encodeStatus(err))
+	}
+	w.mu.Lock()
+	delete(w.under, number)
+	w.unsent = append(w.unsent, b)
+	w.bytes += len(b)
+	w.mu.Unlock()
+	w.signal()
+}
+
+// encodeStatus encodes an error as gRPC's server does.
+func encodeStatus(err error) []byte {
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	b, err := proto.Marshal(st.Proto())
+	if err != nil || len(b) == 0 {
+		b, _ = proto.Marshal(status.New(codes.Internal, "a status that cannot be sent").Proto())
+	}
+	return b
+}
+
+func (w *session) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends the answers that wait, until the last one was sent or the stream breaks.
+func (w *session) write() error {
+	for {
+		runtime.Gosched() // calls that one event has ended are answered in one message
+		data, ended := w.batch()
+		if len(data) > 0 {
+			if err := w.stream.SendMsg(&frame{data}); err != nil {
+				w.cancel()
+				return err
+			}
+			continue
+		}
+		if ended {
+			return nil
+		}
+		select {
+		case <-w.wake:
+		case <-w.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// batch takes answers that wait: up to maxBatch, or one. ended reports that there will be no others.
+func (w *session) batch() (data []byte, ended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for ; n < len(w.unsent) && (n == 0 || len(data)+len(w.unsent[n]) <= maxBatch); n++ {
+		if n == 0 {
+			data = w.unsent[0]
+		} else {
+			data = append(data, w.unsent[n]...)
+		}
+		w.bytes -= len(w.unsent[n])
+		w.unsent[n] = nil
+	}
+	if w.unsent = w.unsent[n:]; len(w.unsent) == 0 {
+		w.unsent = nil
+	}
+	if w.taken != nil && w.bytes <= maxUnsent {
+		close(w.taken)
+		w.taken = nil
+	}
+	return data, w.ended && n == 0
+}
