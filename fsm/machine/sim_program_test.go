@@ -71,6 +71,8 @@ type simProgram struct {
 type book struct {
 	programs []simProgram
 	pool     []int
+	// sentTo are the targets of signals, by payload.
+	sentTo map[string]string
 }
 
 // programOf is the number of an execution's program.
@@ -94,7 +96,7 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 	for range 1 + draw(6) {
 		op := simOp{kind: simKind(draw(int(simKinds)))}
 		if draw(4) == 0 {
-			op.kind = []simKind{simCall, simGo}[draw(2)]
+			op.kind = []simKind{simCall, simGo, simSend}[draw(3)]
 		}
 		op.name = fmt.Sprint(op.kind, "-", len(b.programs), "-", len(p.ops))
 		switch op.kind {
@@ -152,8 +154,9 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 	}
 	p.fails = draw(8) == 0
 	if depth == 2 && draw(4) == 0 {
-		if p.then = b.write(draw, 0, targets); p.then == 0 {
-			p.then = b.write(draw, 0, targets) // 0 is none
+		// A second incarnation that signals would do so under the first one's names.
+		if then := b.write(draw, 0, targets); !b.sends(then) {
+			p.then = then
 		}
 	}
 	b.programs = append(b.programs, p)
@@ -592,7 +595,12 @@ func (r *run) send(op simOp) {
 		r.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, op.name, "", ""))
 		s := &perdurev1.Send{PromiseId: p}
 		if op.kind == simSend {
-			s.What = &perdurev1.Send_Signal{Signal: &perdurev1.SignalSend{Id: op.target, Name: op.name, Payload: fmt.Appendf(nil, "%s#%d", r.eid, n)}}
+			payload := fmt.Sprintf("%s#%d", r.eid, n)
+			if r.b.sentTo == nil {
+				r.b.sentTo = map[string]string{}
+			}
+			r.b.sentTo[payload] = op.target
+			s.What = &perdurev1.Send_Signal{Signal: &perdurev1.SignalSend{Id: op.target, Name: op.name, Payload: []byte(payload)}}
 		} else {
 			s.What = &perdurev1.Send_Start{Start: &perdurev1.StartSend{Id: op.target, Function: "f" + strconv.Itoa(op.program%2), Input: []byte(strconv.Itoa(op.program))}}
 		}

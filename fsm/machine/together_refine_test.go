@@ -37,6 +37,7 @@ type together struct {
 	accounts []*holding
 	doomed   map[string]int
 	late     []*commandv1.Command
+	numbered int
 	calm     bool
 }
 
@@ -122,7 +123,8 @@ func (s *together) executions() (out []string) {
 
 // request notes a request to an entity, and returns the operation and its argument.
 func (s *together) request(r taggedRequest) (op, tag string) {
-	r.number = len(s.requests)
+	s.numbered++
+	r.number = s.numbered
 	tag = fmt.Sprint("t", r.number)
 	switch s.draw(8) {
 	case 0:

@@ -9,8 +9,8 @@ var refinementBugs = []mutation.Bug{
 		From: "		t.leaveSection(ex)\n		t.dropHeartbeats(ex)\n	}\n	t.detach(ex)", To: "		t.dropHeartbeats(ex)\n	}\n	t.detach(ex)", Tests: "TestExecutionsWithEntities",
 	},
 	{
-		File: "fsm/machine/execution.go", Rule: "sections: one ends with its execution",
-		From: "	t.leaveSection(ex)\n	t.dropHeartbeats(ex)\n	t.reachChildren(ex)", To: "	t.dropHeartbeats(ex)\n	t.reachChildren(ex)", Tests: "TestExecutionsWithEntities",
+		File: "fsm/machine/entity_section.go", Rule: "entities: an answer to a former incarnation's call is not the new one's",
+		From: "if !ok || p.Incarnation != incarnation || !state.OfSend(p)", To: "if !ok || !state.OfSend(p)", Tests: "TestExecutionsWithEntities",
 	},
 	{
 		File: "fsm/machine/restart.go", Rule: "restart: a wait whose cancel is not kept is open again",
