@@ -219,6 +219,44 @@ var auditTotal = durable.NewFunction("audit", func(ctx durable.Context, of []dur
 	return total, unlock()
 })
 
+// TestDescribeNamesEntity: describe says why an operation of an entity does not run, and which locks an execution holds.
+func TestDescribeNamesEntity(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	calls := durable.NewFunction("calls", func(ctx durable.Context, of durable.EntityID) (int, error) {
+		return durable.CallEntity[int](ctx, of, "add", 1)
+	})
+	holds := durable.NewFunction("holds", func(ctx durable.Context, of []durable.EntityID) (bool, error) {
+		if _, err := durable.Lock(ctx, of...); err != nil {
+			return false, err
+		}
+		return durable.WaitSignal[bool](ctx, "leave")
+	})
+	w.work(durable.WorkerOptions{}, calls, holds, counter)
+	one, two := counter.ID("one"), counter.ID("two")
+	holder := begin(w, holds, "holder", []durable.EntityID{two, one})
+	w.waitsFor("holder", "leave")
+	if got := fmt.Sprint(w.describe("holder").GetHeldLocks()); got != fmt.Sprint([]durable.EntityID{one, two}) {
+		t.Errorf("the holder holds %s", got)
+	}
+	begin(w, calls, "unserved", "nobody@1")
+	behind := begin(w, calls, "behind", one)
+	for id, want := range map[string]string{"unserved": "entity nobody@1, no worker", "behind": "entity counter@one, locked by holder"} {
+		until(t, want, func() error {
+			if x := w.describe(id); x.GetWakeSource() != want || len(x.GetHeldLocks()) > 0 {
+				return fmt.Errorf("it waits for %q and holds %v", x.GetWakeSource(), x.GetHeldLocks())
+			}
+			return nil
+		})
+	}
+	w.signal("holder", "leave", "true")
+	result(t, holder)
+	result(t, behind)
+	if got := w.describe("holder").GetHeldLocks(); len(got) > 0 {
+		t.Errorf("it has ended and holds %v", got)
+	}
+}
+
 // TestBank: transfers between accounts in all partitions of three nodes, in critical sections, with audits
 // between them. Money is neither made nor lost, no account is overdrawn, and nothing waits in the end. A
 // section that a terminated execution held is over.

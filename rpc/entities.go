@@ -13,6 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
 	"perdure/partition/group"
+	"perdure/recovery"
 )
 
 type entities struct {
@@ -204,5 +205,26 @@ func (s *Server) nameHolder(ctx context.Context, ns string, l group.Level, x *pe
 			x.WakeSource += ", held by " + lock.Holder
 		}
 		return
+	}
+}
+
+// nameEntity says of an execution that waits for an operation of an entity why that does not run: another critical section
+// holds the entity, or no worker has its task.
+func (s *Server) nameEntity(ctx context.Context, ns string, l group.Level, x *perdurev1.Execution) {
+	one, waits := strings.CutPrefix(x.GetWakeSource(), "entity ")
+	if !waits {
+		return
+	}
+	reply, _, err := s.router.Query(ctx, l, &commandv1.Query{Namespace: ns, Id: one, Kind: &commandv1.Query_Entity{
+		Entity: &perdurev1.GetEntityRequest{Id: one}}})
+	if err != nil {
+		return
+	}
+	e := reply.GetEntity().GetEntity()
+	switch lock := e.GetLock(); {
+	case lock != nil && lock.GetHolder() != x.Id:
+		x.WakeSource += ", locked by " + lock.GetHolder()
+	case e.GetTask().GetState() == recovery.TaskPending.String():
+		x.WakeSource += ", no worker"
 	}
 }

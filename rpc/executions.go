@@ -110,6 +110,7 @@ func (e *executions) Describe(ctx context.Context, in *perdurev1.DescribeRequest
 	out := reply.GetDescribe()
 	out.ReadIndex = index
 	e.s.nameHolder(ctx, ns, level(in.Level), out.Execution)
+	e.s.nameEntity(ctx, ns, level(in.Level), out.Execution)
 	return out, nil
 }
 

@@ -55,6 +55,9 @@ func (a *app) describe(e *perdurev1.Execution) error {
 		line("Waits for", awaitingText(e.GetWaiting()))
 	}
 	line("Woken by", wakeText(e.GetWakeSource(), e.GetComponentDigest()))
+	if held := e.GetHeldLocks(); len(held) > 0 {
+		line("Holds", printable(strings.Join(held, ", ")))
+	}
 	line("Task", a.taskText(e.GetTask(), e.GetWakeSource()))
 	for _, s := range e.GetSteps() {
 		line("Heartbeat", a.stepText(s))
@@ -152,8 +155,8 @@ func wakeText(source, digest string) string {
 	case "finished":
 		return ""
 	}
-	if source == "" {
-		return ""
+	if entity, unserved := strings.CutSuffix(source, ", no worker"); unserved {
+		return printable(entity) + ", which waits for a worker (perdure entity get)"
 	}
 	return printable(source)
 }

@@ -8,6 +8,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/entity"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -48,6 +49,8 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 	out.WakeSource = x.wakeSource(h, p, task, out.Waiting)
 	if strings.HasPrefix(out.WakeSource, locksOf) {
 		out.WaitingLocks = x.lockSet(h)
+	} else if holder, ok := x.Holder(x.Query.Namespace, h.ID, h.Incarnation); ok && holder.Phase == entity.Inside {
+		out.HeldLocks = x.lockSet(h)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
 }

@@ -742,6 +742,8 @@ type Execution struct {
 	// The entities of the critical section whose locks it waits for, in the order of locking. wake_source names the first
 	// that it has not locked, and that one's holder.
 	WaitingLocks []string `protobuf:"bytes,60,rep,name=waiting_locks,json=waitingLocks,proto3" json:"waiting_locks,omitempty"`
+	// The entities that its critical section has locked, in the order of locking.
+	HeldLocks []string `protobuf:"bytes,61,rep,name=held_locks,json=heldLocks,proto3" json:"held_locks,omitempty"`
 	// The incarnation before this one, and how many there were; 0 for the first.
 	FormerIncarnation  uint64 `protobuf:"varint,19,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
 	FormerIncarnations uint32 `protobuf:"varint,20,opt,name=former_incarnations,json=formerIncarnations,proto3" json:"former_incarnations,omitempty"`
@@ -916,6 +918,13 @@ func (x *Execution) GetPartition() uint32 {
 func (x *Execution) GetWaitingLocks() []string {
 	if x != nil {
 		return x.WaitingLocks
+	}
+	return nil
+}
+
+func (x *Execution) GetHeldLocks() []string {
+	if x != nil {
+		return x.HeldLocks
 	}
 	return nil
 }
@@ -2091,7 +2100,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10DescribeResponse\x123\n" +
 	"\texecution\x18\x01 \x01(\v2\x15.perdure.v1.ExecutionR\texecution\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex\"\x83\b\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xa2\b\n" +
 	"\tExecution\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -2115,7 +2124,9 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"wakeSource\x12!\n" +
 	"\flast_problem\x18\x11 \x01(\tR\vlastProblem\x12\x1c\n" +
 	"\tpartition\x18\x12 \x01(\rR\tpartition\x12#\n" +
-	"\rwaiting_locks\x18< \x03(\tR\fwaitingLocks\x12-\n" +
+	"\rwaiting_locks\x18< \x03(\tR\fwaitingLocks\x12\x1d\n" +
+	"\n" +
+	"held_locks\x18= \x03(\tR\theldLocks\x12-\n" +
 	"\x12former_incarnation\x18\x13 \x01(\x04R\x11formerIncarnation\x12/\n" +
 	"\x13former_incarnations\x18\x14 \x01(\rR\x12formerIncarnations\x12#\n" +
 	"\rcancel_reason\x18\x16 \x01(\tR\fcancelReason\x12-\n" +
