@@ -83,6 +83,10 @@ func (t *txn) startElsewhere(ex *execution, e journal.InvokeScheduled, at placem
 // send performs a one-way operation. A message to this partition is received at once and may end the sender,
 // so the journal records the operation first.
 func (c *commit) send(e journal.InvokeScheduled) error {
+	if _, unlocks := c.content(e.Promise).GetWhat().(*perdurev1.Send_EntityUnlock); unlocks != namedUnlock(e) {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q is named %q with %d bytes of input: that is the name of an entity_unlock, and of nothing else without input",
+			e.Promise, e.Function, len(e.Input)).With("id", c.ex.h.ID)
+	}
 	if s := c.content(e.Promise); ofEntities(s) {
 		return c.sendEntity(e, s)
 	}
@@ -110,6 +114,10 @@ func (c *commit) send(e journal.InvokeScheduled) error {
 	}
 	return c.t.send(c.ex.ns, msg.ToId, msg)
 }
+
+// namedUnlock reports whether a one-way operation's name says that it ends a critical section. The journal has no other
+// sign of that end, and a restart needs one.
+func namedUnlock(e journal.InvokeScheduled) bool { return e.Function == "unlock" && len(e.Input) == 0 }
 
 // begun records that a one-way operation has begun.
 func (c *commit) begun(e journal.InvokeScheduled) error {

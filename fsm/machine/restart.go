@@ -196,7 +196,7 @@ func (t *txn) section(old *execution, entries []journal.Entry) (at int, inside b
 		switch {
 		case ok && state.OfEntity(p) && p.Tags[0].Value == state.OfLocks:
 			at, inside = i, true
-		case s.Function == "unlock" && len(s.Input) == 0:
+		case namedUnlock(s):
 			inside = false
 		}
 	}

@@ -4,8 +4,29 @@ import (
 	"strings"
 	"testing"
 
+	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 )
+
+// Only what ends a section is named unlock without input: the journal alone says where a section ends.
+func TestOnlyUnlockIsNamedUnlock(t *testing.T) {
+	w := bank(t, 1)
+	v := w.begin("run", "f")
+	w.commit(v, "lock acc@1; await 0")
+	v = w.resumed(v)
+	named := func(text, function, input string) *commandv1.Command {
+		cmd := w.commitCmd(v, text)
+		scheduled := cmd.GetCommit().Events[0].GetInvokeScheduled()
+		scheduled.FunctionName, scheduled.Input = function, []byte(input)
+		return cmd
+	}
+	for _, cmd := range []*commandv1.Command{
+		named("etell acc@2 add 1", "unlock", ""), named("signal other s x", "unlock", ""), named("unlock", "leave", ""), named("unlock", "unlock", "acc@1"),
+	} {
+		w.refused(cmd, perdurev1.Reason_REASON_BAD_REQUEST)
+	}
+	w.do(named("etell acc@2 add 1", "unlock", "acc@2"))
+}
 
 // A restart that would keep the beginning of a critical section and not its end is refused and says where the section
 // begins: the new incarnation would not hold the locks. Before and behind the section it is possible.

@@ -30,8 +30,12 @@ func TestHoldBack(t *testing.T) {
 		for k, s := range sends {
 			s.PromiseId = childID(sender, next+uint32(k))
 			c.Sends = append(c.Sends, s)
+			name := "send"
+			if s.GetEntityUnlock() != nil {
+				name = "unlock"
+			}
 			c.Events = append(c.Events, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-				PromiseId: s.PromiseId, Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: "send", RetryPolicy: "attempts=1"}}})
+				PromiseId: s.PromiseId, Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, RetryPolicy: "attempts=1"}}})
 		}
 		_, err := n.Router().Propose(bg(t), commitCmd(fmt.Sprint("commit ", next), c))
 		if err == nil {

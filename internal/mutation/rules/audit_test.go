@@ -2,7 +2,7 @@ package rules
 
 import "perdure/internal/mutation"
 
-// auditBugs break checks of stored states.
+// auditBugs break checks of stored states, and of names and policies that the rules depend on.
 var auditBugs = []mutation.Bug{
 	{
 		File: "fsm/audit/values.go", Rule: "audit: a child has the attempts that its caller's journal allows",
@@ -27,5 +27,13 @@ var auditBugs = []mutation.Bug{
 	{
 		File: "fsm/audit/channels.go", Rule: "audit: an inbox belongs to another partition",
 		From: `a.otherPartition(source, "an inbox for messages")`, To: "_ = source", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+	},
+	{
+		File: "fsm/machine/commit_child.go", Rule: "section: only its end is named unlock without input",
+		From: "unlocks != namedUnlock(e) {", To: "unlocks && !namedUnlock(e) {", Tests: "TestOnlyUnlockIsNamedUnlock",
+	},
+	{
+		File: "durable/retry.go", Rule: "retry: a jitter above 1 is refused",
+		From: "p.Jitter >= 0 && p.Jitter <= 1", To: "p.Jitter >= 0", Tests: "TestJitterIsRefused",
 	},
 }
