@@ -27,6 +27,9 @@ func TestReplicasAgree(t *testing.T) {
 				{name: "reopened now and then", reopen: 7, batch: 1},
 				{name: "one cached execution", reopen: 1 << 30, batch: 1, cached: 1},
 				{name: "few cached bytes", reopen: 1 << 30, batch: 1, bytes: 1},
+				{name: "no cached reads", reopen: 1 << 30, batch: 1, reads: -1},
+				{name: "few cached reads", reopen: 1 << 30, batch: 1, reads: 16 << 10},
+				{name: "few cached reads and executions", reopen: 50, batch: 2, reads: 8 << 10, cached: 1},
 				{name: "batches of three", reopen: 1 << 30, batch: 3},
 				{name: "all in one batch", reopen: 1 << 30, batch: 1 << 30},
 				{name: "batches, little cache, unchecked", reopen: 10, batch: 5, cached: 2, unchecked: true},
@@ -37,7 +40,7 @@ func TestReplicasAgree(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d entries, each applied 9 times", entries)
+	t.Logf("%d entries, each applied 12 times", entries)
 }
 
 type replica struct {
@@ -45,14 +48,16 @@ type replica struct {
 	// reopen: a new machine after so many batches; batch: so many entries between two writes.
 	reopen, batch int
 	cached, bytes int
-	unchecked     bool
+	// reads are the bytes of cached reads; 0 for the default, under 0 for none.
+	reads     int
+	unchecked bool
 }
 
 // follow applies a partition's log and answers the first difference from what the partition did.
 func (r replica) follow(t *testing.T, p *part) string {
 	t.Helper()
 	cfg := p.cfg
-	cfg.CachedExecutions, cfg.CachedBytes, cfg.CheckInvariants = r.cached, r.bytes, !r.unchecked
+	cfg.CachedExecutions, cfg.CachedBytes, cfg.CachedReads, cfg.CheckInvariants = r.cached, r.bytes, r.reads, !r.unchecked
 	below := state.NewMemReader()
 	m, err := New(cfg, below)
 	if err != nil {

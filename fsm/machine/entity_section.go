@@ -18,9 +18,11 @@ func (t *txn) holder(ex *execution) *entity.Holder {
 	if ex.holder != nil {
 		return ex.holder
 	}
-	if h, ok := (state.Must{From: t}).Holder(ex.ns, ex.h.ID, ex.h.Incarnation); ok {
-		ex.holder = h
-		return h
+	if !t.none(keys.HolderOf(ex.ns, ex.h.ID, ex.h.Incarnation)) {
+		if h, ok := (state.Must{From: t}).Holder(ex.ns, ex.h.ID, ex.h.Incarnation); ok {
+			ex.holder = h
+			return h
+		}
 	}
 	h, err := entity.NewHolder(ex.h.ID, ex.h.Incarnation)
 	if err != nil {

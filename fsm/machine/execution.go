@@ -119,6 +119,10 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
 	}
+	// An execution has a promise, so a new id takes one read.
+	if _, ok := t.store(ns).Promise(objectID); !ok {
+		return nil, false
+	}
 	h, ok := state.Must{From: t}.Header(ns, objectID)
 	if !ok {
 		return nil, false

@@ -15,6 +15,8 @@ type write struct {
 	// fresh: the Reader below lacks this key, so a later removal leaves no tombstone. Otherwise a task that
 	// becomes pending and is acquired in one entry would leave one where queues are scanned.
 	fresh bool
+	// added: the layer's first write of this key put it.
+	added bool
 	// void: put fresh and removed since; it is no longer in the tree.
 	void bool
 }
@@ -66,6 +68,7 @@ func (l *layer) set(x *write) {
 	w, ok := l.tree.Get(x)
 	switch {
 	case !ok:
+		x.added = !x.removed
 		l.tree.ReplaceOrInsert(x)
 		l.log = append(l.log, x)
 	case x.removed && w.fresh:

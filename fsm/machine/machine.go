@@ -24,6 +24,8 @@ type Config struct {
 	// CachedExecutions bounds the decoded executions in memory; 0 means 8,192. CachedBytes bounds their size;
 	// 0 means 64 MiB. The few most recently used ones stay regardless.
 	CachedExecutions, CachedBytes int
+	// CachedReads bounds the cached headers, promises and tasks, in bytes; 0 means 4 MiB, under 0 none.
+	CachedReads int
 	// MaxReplies bounds the stored replies; 0 means 100,000. MaxReplyBytes bounds their size with their keys;
 	// 0 means 64 MiB.
 	MaxReplies, MaxReplyBytes uint64
@@ -41,7 +43,10 @@ func (c Config) part() state.Partition {
 
 // Machine applies entries. It is not safe for concurrent use; queries do not go through it.
 type Machine struct {
-	cfg      Config
+	cfg Config
+	// reads caches what is below batch, present which sets of keys are empty, batch included.
+	reads    *readCache
+	present  presence
 	batch    *layer
 	txn      *txn
 	clock    int64
@@ -85,13 +90,17 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	if cfg.CachedBytes == 0 {
 		cfg.CachedBytes = 64 << 20
 	}
+	if cfg.CachedReads == 0 {
+		cfg.CachedReads = 4 << 20
+	}
 	if cfg.MaxReplies == 0 {
 		cfg.MaxReplies = 100_000
 	}
 	if cfg.MaxReplyBytes == 0 {
 		cfg.MaxReplyBytes = 64 << 20
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(below), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
+	reads := newReadCache(below, cfg.CachedReads)
+	m := &Machine{cfg: cfg, reads: reads, batch: newLayer(reads), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
 		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{},
 		pinned: map[state.Queue][]string{}, digests: map[state.Queue]state.Digests{}}
 	m.txn = newTxn(m)
@@ -122,6 +131,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 		return nil, err
 	}
 	if err := m.readDigests(below); err != nil {
+		return nil, err
+	}
+	if err := m.present.read(below); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -177,7 +189,14 @@ func (m *Machine) Writes() []state.Write {
 }
 
 // Committed notes that the state below contains Writes now.
-func (m *Machine) Committed() { m.batch.reset() }
+func (m *Machine) Committed() {
+	for _, w := range m.batch.log {
+		if !w.void {
+			m.reads.written(w)
+		}
+	}
+	m.batch.reset()
+}
 
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
 // error means that this replica must stop: damage, an unknown command, a broken invariant. A refused

@@ -24,7 +24,7 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 		return nil, false, nil
 	}
 	key := keys.ReplyOf(rid)
-	if b, ok := t.get(key); ok {
+	if b, ok := t.reply(key); ok {
 		stored, err := state.DecodeReply(b)
 		if err != nil {
 			state.PanicCorrupt("stored reply", key, err)
@@ -42,6 +42,14 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 			With("namespace", cmd.Namespace).With("id", cmd.Id)
 	}
 	return nil, false, nil
+}
+
+// reply reads a stored reply.
+func (t *txn) reply(key []byte) ([]byte, bool) {
+	if t.none(key) {
+		return nil, false
+	}
+	return t.get(key)
 }
 
 // bindsRetries reports whether a refusal must be stored as the request's answer. A retry's must: an earlier

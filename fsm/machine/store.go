@@ -23,8 +23,10 @@ func (t *txn) store(ns string) store { return store{t, ns} }
 type (
 	lastPromise struct {
 		ns    string
-		p     recovery.Promise
+		p     recovery.Promise // only its ID if it is absent
 		known bool
+		// absent: there is no such promise. born: there was none before this one, so it has no task yet.
+		absent, born bool
 	}
 	lastTask struct {
 		ns    string
@@ -36,13 +38,17 @@ type (
 // Promise implements recovery.Store.
 func (s store) Promise(id string) (recovery.Promise, bool) {
 	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns {
+		if last.absent {
+			return recovery.Promise{}, false
+		}
 		return last.p, true
 	}
 	p, ok := state.Must{From: s.t}.Promise(s.ns, id)
 	if !ok {
+		s.t.promise = lastPromise{ns: s.ns, p: recovery.Promise{ID: id}, known: true, absent: true}
 		return p, false
 	}
-	s.t.promise = lastPromise{s.ns, p, true}
+	s.t.promise = lastPromise{ns: s.ns, p: p, known: true}
 	return p, true
 }
 
@@ -58,7 +64,9 @@ func (s store) PutPromise(p recovery.Promise) {
 		}
 	}
 	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
-	s.t.promise = lastPromise{s.ns, p, true}
+	last := &s.t.promise
+	born := last.known && last.absent && last.p.ID == p.ID && last.ns == s.ns
+	s.t.promise = lastPromise{ns: s.ns, p: p, known: true, born: born}
 	if p.State.Settled() {
 		s.t.fx.Settled = append(s.t.fx.Settled, state.Ref{Namespace: s.ns, ID: p.ID})
 	}
@@ -79,7 +87,10 @@ func (s store) Task(id string) (recovery.Task, bool) {
 
 // PutTask implements recovery.Store.
 func (s store) PutTask(task recovery.Task) {
-	if old, ok := s.Task(task.ID); ok {
+	last := &s.t.promise
+	if last.born && last.p.ID == task.ID && last.ns == s.ns {
+		last.born = false
+	} else if old, ok := s.Task(task.ID); ok {
 		oldAt, oldArmed := old.Deadline()
 		newAt, newArmed := task.Deadline()
 		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
@@ -113,6 +124,9 @@ func timerKind(s recovery.TaskState) keys.DeadlineKind {
 
 // strings lists the last string part of the keys below a prefix.
 func (s store) strings(prefix []byte) []string {
+	if s.t.none(prefix) {
+		return nil
+	}
 	var out []string
 	s.t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		part, _, err := keys.CutString(key[len(prefix):])

@@ -59,7 +59,7 @@ func (t *txn) begin(index uint64) {
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, nil, 0
-	t.deadlines = state.DeadlineScan{}
+	t.deadlines, t.promise.born = state.DeadlineScan{}, false
 }
 
 // commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.
@@ -111,6 +111,7 @@ func (t *txn) commit(fx *Effects) {
 				t.m.deadlines.Lower(w.key)
 			}
 			t.m.sum(w)
+			t.m.count(w)
 			t.m.batch.set(w)
 		}
 	}

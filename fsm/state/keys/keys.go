@@ -144,6 +144,18 @@ func CutUint64(b []byte) (n uint64, rest []byte, err error) {
 	return binary.BigEndian.Uint64(b), b[8:], nil
 }
 
+// Strings is the beginning of a key with its family and its first n string parts; nil if it has fewer.
+func Strings(key []byte, n int) []byte {
+	for i := 2; i < len(key); i++ {
+		if key[i-1] == 0 && key[i] == 1 {
+			if n--; n == 0 {
+				return key[: i+1 : i+1]
+			}
+		}
+	}
+	return nil
+}
+
 // Of is a key of the given family with string parts.
 func Of(f Family, parts ...string) []byte {
 	n := 1

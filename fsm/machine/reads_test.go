@@ -1,0 +1,130 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+)
+
+// reading counts point reads by family.
+type reading struct {
+	state.Reader
+	gets map[keys.Family]int
+}
+
+func (r *reading) Get(key []byte) ([]byte, bool, error) {
+	r.gets[keys.Family(key[0])]++
+	return r.Reader.Get(key)
+}
+
+// Whatever is read and written in whatever order, the cache answers as what is below it does, within its bytes.
+func TestReadCacheAnswersAsBelow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		below := state.NewMemReader()
+		c := newReadCache(below, rapid.SampledFrom([]int{-1, 0, 600, 4000, 1 << 20}).Draw(t, "bytes"))
+		for range rapid.IntRange(1, 200).Draw(t, "operations") {
+			family := rapid.SampledFrom([]keys.Family{keys.Promise, keys.Task, keys.Journal}).Draw(t, "family")
+			key := keys.Of(family, "ns", fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "id")))
+			switch rapid.IntRange(0, 3).Draw(t, "operation") {
+			case 0:
+				w := &write{key: key, value: []byte(strings.Repeat("v", rapid.IntRange(0, 300).Draw(t, "length")) + fmt.Sprint(rapid.Int().Draw(t, "version")))}
+				below.Apply([]state.Write{{Key: w.key, Value: w.value}})
+				c.written(w)
+			case 1:
+				below.Apply([]state.Write{{Key: key}})
+				c.written(&write{key: key, removed: true})
+			default:
+				want, present, _ := below.Get(key)
+				for range 2 {
+					if got, ok, err := c.Get(key); err != nil || ok != present || string(got) != string(want) {
+						t.Fatalf("%x is %q, %t, %v, must be %q, %t", key, got, ok, err, want, present)
+					}
+				}
+			}
+			size := 0
+			for key, v := range c.young {
+				size += sizeOfRead([]byte(key), v)
+			}
+			if size != c.bytes || size > max(c.max, 0) {
+				t.Fatalf("it holds %d bytes, counts %d, may hold %d", size, c.bytes, c.max)
+			}
+		}
+	})
+}
+
+// An execution in progress costs no read of a state below: each of its objects was written or read before.
+func TestExecutionsInProgressAreNotRead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	p := w.parts[0]
+	below := &reading{p.state, map[keys.Family]int{}}
+	cfg := p.cfg
+	cfg.CheckInvariants = false
+	m, err := New(cfg, below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m = m
+	below.gets = map[keys.Family]int{}
+	const executions = 20
+	var held []*view
+	for i := range executions {
+		w.do(startCmd(w.request(), fmt.Sprint("e", i), "f", "in"))
+	}
+	if got := below.gets[keys.Promise]; got != executions {
+		t.Errorf("%d starts read %d promises", executions, got)
+	}
+	held = w.take("w1", executions, "f")
+	clear(below.gets)
+	for range 3 {
+		for _, v := range held {
+			w.commit(v, "step s -> x")
+		}
+	}
+	for _, v := range held {
+		w.commit(v, "return done")
+	}
+	for family, n := range below.gets {
+		if n > 0 {
+			t.Errorf("%d keys of family %#x are read", n, byte(family))
+		}
+	}
+}
+
+// Whatever a machine has applied, the sets of keys that it believes empty are.
+func TestEmptySetsAreEmpty(t *testing.T) {
+	for seed := range int64(4) {
+		s := simulate(t, seeded(2000+seed), 400)
+		for _, p := range s.parts {
+			var fresh presence
+			if err := fresh.read(p.state); err != nil {
+				t.Fatal(err)
+			}
+			for i, n := range fresh.counts {
+				if got := p.m.present.counts[i]; got != n {
+					t.Fatalf("seed %d: slot %d counts %d, the state has %d", seed, i, got, n)
+				}
+			}
+		}
+	}
+}
+
+// A count that has reached its bound no longer says how many keys there are, so it stays.
+func TestFullCountStays(t *testing.T) {
+	p := presence{counts: make([]uint8, presenceSlots)}
+	prefix := keys.Of(keys.Callback, "ns", "id")
+	for range 300 {
+		p.add(prefix)
+	}
+	for range 299 {
+		p.remove(prefix)
+	}
+	if p.none(prefix) {
+		t.Error("one of 300 keys is left, and none is counted")
+	}
+}

@@ -1,0 +1,35 @@
+package engine
+
+import "perdure/internal/mutation"
+
+// memoryBugs break what the machine keeps in memory of its state.
+var memoryBugs = []mutation.Bug{
+	{
+		File: "fsm/machine/reads.go", Rule: "read cache: what is removed is absent",
+		From: `c.keep(w.key, cachedValue{})`, To: `_ = w.removed`, Tests: "TestReadCacheAnswersAsBelow",
+	},
+	{
+		File: "fsm/machine/reads.go", Rule: "read cache: what is overwritten is not answered",
+		From: `c.keep(w.key, cachedValue{bytes.Clone(w.value), true})`, To: `_ = bytes.Clone(w.value)`, Tests: "TestReadCacheAnswersAsBelow",
+	},
+	{
+		File: "fsm/machine/reads.go", Rule: "read cache: a value too large for it replaces the cached one",
+		From: `delete(c.young, string(key))`, To: `_ = c.young`, Tests: "TestReadCacheAnswersAsBelow",
+	},
+	{
+		File: "fsm/machine/reads.go", Rule: "read cache: its bytes are bounded",
+		From: `c.bytes > c.max {`, To: `c.bytes > 2*c.max {`, Tests: "TestReadCacheAnswersAsBelow",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "read cache: it learns of each write",
+		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree|TestCacheIsBounded",
+	},
+	{
+		File: "fsm/machine/presence.go", Rule: "presence: a key that is put is counted",
+		From: `case !w.removed && !existed:`, To: `case w.removed && !existed:`, Tests: "TestEmptySetsAreEmpty",
+	},
+	{
+		File: "fsm/machine/presence.go", Rule: "presence: a full count stays",
+		From: `0 < *n && *n < 255`, To: `0 < *n`, Tests: "TestFullCountStays",
+	},
+}
