@@ -18,7 +18,7 @@ func (t *txn) holder(ex *execution) *entity.Holder {
 	if ex.holder != nil {
 		return ex.holder
 	}
-	if !t.none(keys.HolderOf(ex.ns, ex.h.ID, ex.h.Incarnation)) {
+	if !t.none(keys.AppendUint64(keys.Append(t.m.arena.open(), keys.Holder, ex.ns, ex.h.ID), ex.h.Incarnation)) {
 		if h, ok := (state.Must{From: t}).Holder(ex.ns, ex.h.ID, ex.h.Incarnation); ok {
 			ex.holder = h
 			return h

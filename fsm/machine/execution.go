@@ -123,7 +123,7 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if _, ok := t.store(ns).Promise(objectID); !ok {
 		return nil, false
 	}
-	h, ok := state.Must{From: t}.Header(ns, objectID)
+	h, ok := t.stored().Header(ns, objectID)
 	if !ok {
 		return nil, false
 	}
@@ -171,8 +171,9 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	if err := ex.j.Append(seq, ev); err != nil {
 		return err
 	}
-	b := journal.AppendEntry(nil, journal.Entry{Seq: seq, Time: t.now, Event: ev})
-	t.put(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq), b)
+	a := &t.m.arena
+	b := a.close(journal.AppendEntry(a.open(), journal.Entry{Seq: seq, Time: t.now, Event: ev}))
+	t.put(a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq)), b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.dirty = true
 	if ex.h.Events == t.m.cfg.LongJournal {
@@ -254,7 +255,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
+	t.put(t.visibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// The deadline had expired before the start.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
@@ -279,16 +280,16 @@ func (t *txn) close(ex *execution) {
 		t.cleanedUp(ex)
 	}
 	if ex.h.GraceAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
+		t.remove(t.deadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0
 	}
 	if ex.h.GraphAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
+		t.remove(t.deadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
 		ex.h.GraphAt = 0
 	}
 	ex.dirty = true
-	t.remove(keys.VisibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	t.put(keys.VisibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), state.ListingClosed(ex.h.Function, ex.h.ClosedMS))
+	t.remove(t.visibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
+	t.put(t.visibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), state.ListingClosed(ex.h.Function, ex.h.ClosedMS))
 }
 
 func finished(ex *execution) *api.Error {

@@ -31,6 +31,8 @@ type layer struct {
 	log   []*write
 	// probe is the lookup key of point reads.
 	probe write
+	// spare are unused writes.
+	spare []write
 }
 
 func newLayer(below state.Reader) *layer {
@@ -55,12 +57,33 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 	return l.below.Get(key)
 }
 
-func (l *layer) put(key, value []byte) { l.set(&write{key: key, value: value}) }
-func (l *layer) remove(key []byte)     { l.set(&write{key: key, removed: true}) }
+// next is an unused write, of those that were allocated together.
+func (l *layer) next() *write {
+	if len(l.spare) == 0 {
+		l.spare = make([]write, 64)
+	}
+	w := &l.spare[0]
+	l.spare = l.spare[1:]
+	return w
+}
+
+func (l *layer) put(key, value []byte) {
+	w := l.next()
+	w.key, w.value = key, value
+	l.set(w)
+}
+
+func (l *layer) remove(key []byte) {
+	w := l.next()
+	w.key, w.removed = key, true
+	l.set(w)
+}
 
 // putFresh is put of a key that the Reader below lacks.
 func (l *layer) putFresh(key, value []byte) {
-	l.set(&write{key: key, value: value, fresh: true})
+	w := l.next()
+	w.key, w.value, w.fresh = key, value, true
+	l.set(w)
 }
 
 // set takes ownership of x; the caller must not use it afterwards.

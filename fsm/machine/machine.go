@@ -48,6 +48,7 @@ type Machine struct {
 	reads    *readCache
 	present  presence
 	batch    *layer
+	arena    arena
 	txn      *txn
 	clock    int64
 	applied  uint64
@@ -140,7 +141,8 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 }
 
 func (m *Machine) putMeta(name string, n uint64) {
-	m.batch.put(keys.MetaKey(name), binary.BigEndian.AppendUint64(nil, n))
+	key := m.arena.close(append(append(m.arena.open(), byte(keys.Meta)), name...))
+	m.batch.put(key, m.arena.close(binary.BigEndian.AppendUint64(m.arena.open(), n)))
 }
 
 func (m *Machine) countReady(below state.Reader) error {

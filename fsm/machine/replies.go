@@ -23,7 +23,7 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 	if !r.stored || len(rid) == 0 {
 		return nil, false, nil
 	}
-	key := keys.ReplyOf(rid)
+	key := append(append(t.m.arena.open(), byte(keys.Reply)), rid...)
 	if b, ok := t.reply(key); ok {
 		stored, err := state.DecodeReply(b)
 		if err != nil {
@@ -76,19 +76,21 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	if sized {
 		reply = t.shortAnswer(cmd, reply)
 	}
-	b, err := state.StoredReply{At: t.now, Reply: reply}.Encode()
+	a := &t.m.arena
+	b, err := state.StoredReply{At: t.now, Reply: reply}.Append(a.open())
 	if err != nil {
 		panic(state.Fault{Err: err})
 	}
-	t.put(keys.ReplyOf(rid), b)
+	b = a.close(b)
+	t.put(a.close(append(append(a.open(), byte(keys.Reply)), rid...)), b)
 	size := []byte{}
 	if sized {
 		n := uint64(2*len(rid) + len(b) + state.ReplyCost)
-		size = keys.AppendUint64(nil, n)
+		size = a.close(keys.AppendUint64(a.open(), n))
 		t.m.replyBytes += n
 		t.m.putMeta(state.MetaReplyBytes, t.m.replyBytes)
 	}
-	t.put(keys.ReplyAgeOf(t.now, rid), size)
+	t.put(a.close(append(keys.AppendUint64(append(a.open(), byte(keys.ReplyAge)), uint64(max(t.now, 0))), rid...)), size)
 	t.m.replies++
 	t.m.putMeta(state.MetaReplies, t.m.replies)
 	if t.m.replies > t.m.cfg.MaxReplies || t.m.replyBytes > t.m.cfg.MaxReplyBytes {

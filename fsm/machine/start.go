@@ -93,7 +93,7 @@ func (t *txn) startDigest(ns string, req *perdurev1.StartRequest) string {
 
 // knownFunction refuses a start of a function that no worker has registered.
 func (t *txn) knownFunction(ns string, req *perdurev1.StartRequest) *api.Error {
-	if _, known := t.get(keys.Of(keys.Function, ns, req.Function)); known || req.AllowUnknownFunction {
+	if _, known := t.get(keys.Append(t.m.arena.open(), keys.Function, ns, req.Function)); known || req.AllowUnknownFunction {
 		return nil
 	}
 	return api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,

@@ -43,7 +43,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 		}
 		return last.p, true
 	}
-	p, ok := state.Must{From: s.t}.Promise(s.ns, id)
+	p, ok := s.t.stored().Promise(s.ns, id)
 	if !ok {
 		s.t.promise = lastPromise{ns: s.ns, p: recovery.Promise{ID: id}, known: true, absent: true}
 		return p, false
@@ -55,7 +55,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
 	if p.TimeoutAt != state.Never {
-		deadline := keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
+		deadline := s.t.deadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
 		if p.State == recovery.PromisePending {
 			s.t.put(deadline, []byte{})
 			s.t.fx.expiration(p.TimeoutAt)
@@ -63,7 +63,7 @@ func (s store) PutPromise(p recovery.Promise) {
 			s.t.remove(deadline)
 		}
 	}
-	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
+	s.t.put(s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)))
 	last := &s.t.promise
 	born := last.known && last.absent && last.p.ID == p.ID && last.ns == s.ns
 	s.t.promise = lastPromise{ns: s.ns, p: p, known: true, born: born}
@@ -77,7 +77,7 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
-	task, ok := state.Must{From: s.t}.Task(s.ns, id)
+	task, ok := s.t.stored().Task(s.ns, id)
 	if !ok {
 		return task, false
 	}
@@ -94,10 +94,10 @@ func (s store) PutTask(task recovery.Task) {
 		oldAt, oldArmed := old.Deadline()
 		newAt, newArmed := task.Deadline()
 		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
-			s.t.remove(keys.DeadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
+			s.t.remove(s.t.deadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
 		}
 		if old.State == recovery.TaskPending && !(task.State == recovery.TaskPending && task.RetryAt == old.RetryAt) {
-			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
+			place := s.t.m.arena.close(keys.AppendReady(s.t.m.arena.open(), s.ns, old.Target, old.RetryAt, old.ID))
 			if _, queued := s.t.get(place); queued {
 				s.t.remove(place)
 				s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
@@ -108,10 +108,10 @@ func (s store) PutTask(task recovery.Task) {
 		}
 	}
 	if at, armed := task.Deadline(); armed {
-		s.t.put(keys.DeadlineOf(timerKind(task.State), at, s.ns, task.ID), []byte{})
+		s.t.put(s.t.deadlineOf(timerKind(task.State), at, s.ns, task.ID), []byte{})
 		s.t.fx.expiration(at)
 	}
-	s.t.put(keys.Of(keys.Task, s.ns, task.ID), recovery.AppendTask(nil, task))
+	s.t.put(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)))
 	s.t.task = lastTask{s.ns, task, true}
 }
 
@@ -141,39 +141,39 @@ func (s store) strings(prefix []byte) []string {
 
 // Callbacks implements recovery.Store.
 func (s store) Callbacks(awaited string) []string {
-	return s.strings(keys.Of(keys.Callback, s.ns, awaited))
+	return s.strings(s.t.of(keys.Callback, s.ns, awaited))
 }
 
 // AddCallback implements recovery.Store.
 func (s store) AddCallback(awaited, awaiter string) {
-	s.t.put(keys.Of(keys.Callback, s.ns, awaited, awaiter), []byte{})
-	s.t.put(keys.Of(keys.AwaitedBy, s.ns, awaiter, awaited), []byte{})
+	s.t.put(s.t.of(keys.Callback, s.ns, awaited, awaiter), []byte{})
+	s.t.put(s.t.of(keys.AwaitedBy, s.ns, awaiter, awaited), []byte{})
 }
 
 // RemoveCallback implements recovery.Store.
 func (s store) RemoveCallback(awaited, awaiter string) {
-	s.t.remove(keys.Of(keys.Callback, s.ns, awaited, awaiter))
-	s.t.remove(keys.Of(keys.AwaitedBy, s.ns, awaiter, awaited))
+	s.t.remove(s.t.of(keys.Callback, s.ns, awaited, awaiter))
+	s.t.remove(s.t.of(keys.AwaitedBy, s.ns, awaiter, awaited))
 }
 
 // AwaitedBy implements recovery.Store.
 func (s store) AwaitedBy(awaiter string) []string {
-	return s.strings(keys.Of(keys.AwaitedBy, s.ns, awaiter))
+	return s.strings(s.t.of(keys.AwaitedBy, s.ns, awaiter))
 }
 
 // Listeners implements recovery.Store.
 func (s store) Listeners(id string) []string {
-	return s.strings(keys.Of(keys.Listener, s.ns, id))
+	return s.strings(s.t.of(keys.Listener, s.ns, id))
 }
 
 // AddListener implements recovery.Store.
 func (s store) AddListener(id, address string) {
-	s.t.put(keys.Of(keys.Listener, s.ns, id, address), []byte{})
+	s.t.put(s.t.of(keys.Listener, s.ns, id, address), []byte{})
 }
 
 // ClearListeners implements recovery.Store.
 func (s store) ClearListeners(id string) {
 	for _, address := range s.Listeners(id) {
-		s.t.remove(keys.Of(keys.Listener, s.ns, id, address))
+		s.t.remove(s.t.of(keys.Listener, s.ns, id, address))
 	}
 }

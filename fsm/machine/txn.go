@@ -79,7 +79,7 @@ func (t *txn) commitChecked(fx *Effects) error {
 func (t *txn) commit(fx *Effects) {
 	for _, ex := range t.touched {
 		if ex.dirty {
-			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.Encode())
+			t.put(t.of(keys.Header, ex.ns, ex.h.ID), t.m.arena.close(ex.h.Append(t.m.arena.open())))
 			if ex.h.Kind == state.KindGraph {
 				t.fx.Graphs = append(t.fx.Graphs, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 			}
@@ -149,6 +149,22 @@ func (t *txn) abort() {
 	t.fx = Effects{}
 }
 
+// stored reads the state without allocating keys.
+func (t *txn) stored() state.Must { return state.Must{From: t, Space: t.m.arena.open()} }
+
+// of, deadlineOf and visibilityOf are keys.Of, keys.DeadlineOf and keys.VisibilityOf in the arena.
+func (t *txn) of(f keys.Family, parts ...string) []byte {
+	return t.m.arena.close(keys.Append(t.m.arena.open(), f, parts...))
+}
+
+func (t *txn) deadlineOf(kind keys.DeadlineKind, at int64, ns, objectID string) []byte {
+	return t.m.arena.close(keys.AppendDeadline(t.m.arena.open(), kind, at, ns, objectID))
+}
+
+func (t *txn) visibilityOf(ns string, class keys.VisibilityClass, createdMS int64, objectID string) []byte {
+	return t.m.arena.close(keys.AppendVisibility(t.m.arena.open(), ns, class, createdMS, objectID))
+}
+
 // get is Get for rules whose interfaces have no error; see Must.
 func (t *txn) get(key []byte) ([]byte, bool) { return state.Must{From: t}.Get(key) }
 
@@ -165,7 +181,7 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 			continue
 		}
 		q := state.QueueOf(ns, e.Target)
-		t.putFresh(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
+		t.putFresh(t.m.arena.close(keys.AppendReady(t.m.arena.open(), ns, e.Target, task.RetryAt, e.ID)), []byte{})
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)
 	}

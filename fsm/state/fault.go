@@ -28,7 +28,12 @@ func PanicCorrupt(what string, key []byte, err error) {
 
 // Must reads a state for rules whose interfaces have no error: every method panics with a Fault on an error, which
 // Catch ends.
-type Must struct{ From Reader }
+type Must struct {
+	From Reader
+	// Space is where the keys of headers, promises and tasks are made; nil allocates each. It is the caller's again
+	// after the call.
+	Space []byte
+}
 
 // Get is the value of a key.
 func (m Must) Get(key []byte) ([]byte, bool) {
@@ -63,7 +68,7 @@ func (m Must) Scan(lower, upper []byte, fn func(key, value []byte) bool) {
 
 // Header reads the header of an execution.
 func (m Must) Header(ns, objectID string) (Header, bool) {
-	h, ok, err := ReadHeader(m.From, ns, objectID)
+	h, ok, err := readHeader(m.From, m.Space, ns, objectID)
 	if err != nil {
 		panic(Fault{Err: err})
 	}
@@ -72,7 +77,7 @@ func (m Must) Header(ns, objectID string) (Header, bool) {
 
 // Promise reads a promise as it is stored.
 func (m Must) Promise(ns, objectID string) (recovery.Promise, bool) {
-	p, ok, err := ReadPromise(m.From, ns, objectID)
+	p, ok, err := readPromise(m.From, m.Space, ns, objectID)
 	if err != nil {
 		panic(Fault{Err: err})
 	}
@@ -81,7 +86,7 @@ func (m Must) Promise(ns, objectID string) (recovery.Promise, bool) {
 
 // Task reads a task.
 func (m Must) Task(ns, objectID string) (recovery.Task, bool) {
-	t, ok, err := ReadTask(m.From, ns, objectID)
+	t, ok, err := readTask(m.From, m.Space, ns, objectID)
 	if err != nil {
 		panic(Fault{Err: err})
 	}

@@ -91,7 +91,12 @@ const (
 )
 
 func (h *Header) Encode() []byte {
-	e := encoder{b: make([]byte, 0, 128+len(h.ID)+len(h.Function))}
+	return h.Append(make([]byte, 0, 128+len(h.ID)+len(h.Function)))
+}
+
+// Append appends what Encode returns.
+func (h *Header) Append(b []byte) []byte {
+	e := encoder{b: b}
 	e.u64(headerVersion)
 	e.str(h.ID)
 	e.u64(h.Incarnation)

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+
 	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
@@ -8,17 +10,29 @@ import (
 // ReadHeader reads the header of an execution. ok is false if there is none. The error is of the storage, or a
 // *CorruptError.
 func ReadHeader(r Reader, ns, objectID string) (h Header, ok bool, err error) {
-	return read(r, "execution header", keys.Of(keys.Header, ns, objectID), objectID, DecodeHeader, func(h Header) string { return h.ID })
+	return readHeader(r, nil, ns, objectID)
+}
+
+func readHeader(r Reader, space []byte, ns, objectID string) (Header, bool, error) {
+	return read(r, "execution header", keys.Append(space, keys.Header, ns, objectID), objectID, DecodeHeader, func(v Header) string { return v.ID })
 }
 
 // ReadPromise reads a promise as it is stored. ok is false if there is none. Errors are those of ReadHeader.
 func ReadPromise(r Reader, ns, objectID string) (p recovery.Promise, ok bool, err error) {
-	return read(r, "promise", keys.Of(keys.Promise, ns, objectID), objectID, recovery.DecodePromise, func(p recovery.Promise) string { return p.ID })
+	return readPromise(r, nil, ns, objectID)
+}
+
+func readPromise(r Reader, space []byte, ns, objectID string) (recovery.Promise, bool, error) {
+	return read(r, "promise", keys.Append(space, keys.Promise, ns, objectID), objectID, recovery.DecodePromise, func(v recovery.Promise) string { return v.ID })
 }
 
 // ReadTask reads a task. ok is false if there is none. Errors are those of ReadHeader.
 func ReadTask(r Reader, ns, objectID string) (t recovery.Task, ok bool, err error) {
-	return read(r, "task", keys.Of(keys.Task, ns, objectID), objectID, recovery.DecodeTask, func(t recovery.Task) string { return t.ID })
+	return readTask(r, nil, ns, objectID)
+}
+
+func readTask(r Reader, space []byte, ns, objectID string) (recovery.Task, bool, error) {
+	return read(r, "task", keys.Append(space, keys.Task, ns, objectID), objectID, recovery.DecodeTask, func(v recovery.Task) string { return v.ID })
 }
 
 func read[T any](r Reader, what string, key []byte, objectID string, decode func([]byte) (T, error), idOf func(T) string) (v T, ok bool, err error) {
@@ -32,7 +46,7 @@ func read[T any](r Reader, what string, key []byte, objectID string, decode func
 	}
 	if err != nil {
 		var none T
-		return none, false, &CorruptError{What: what, Key: key, Detail: err.Error()}
+		return none, false, &CorruptError{What: what, Key: bytes.Clone(key), Detail: err.Error()}
 	}
 	return v, true, nil
 }

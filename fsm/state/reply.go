@@ -32,12 +32,20 @@ type StoredReply struct {
 	Reply *commandv1.Reply
 }
 
-func (s StoredReply) Encode() ([]byte, error) {
-	b, err := Deterministic.Marshal(s.Reply)
-	e := encoder{}
+func (s StoredReply) Encode() ([]byte, error) { return s.Append(nil) }
+
+// Append appends what Encode returns.
+func (s StoredReply) Append(b []byte) ([]byte, error) {
+	e := encoder{b: b}
 	e.i64(s.At)
-	e.bytes(b)
-	return e.b, err
+	size := proto.Size(s.Reply)
+	e.u64(uint64(size))
+	before := len(e.b)
+	b, err := Deterministic.MarshalAppend(e.b, s.Reply)
+	if err == nil && len(b) != before+size {
+		err = fmt.Errorf("a reply of %d bytes takes %d", size, len(b)-before)
+	}
+	return b, err
 }
 
 func DecodeReply(b []byte) (StoredReply, error) {

@@ -11,6 +11,7 @@ package keys
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 // Family is the first byte of every key. Numbers never change: append, never renumber.
@@ -99,14 +100,14 @@ var DeadlineKinds = []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if s[i] == 0 {
-			b = append(b, 0, 0xff)
-			continue
+	for {
+		i := strings.IndexByte(s, 0)
+		if i < 0 {
+			return append(append(b, s...), 0, 1)
 		}
-		b = append(b, s[i])
+		b = append(append(b, s[:i]...), 0, 0xff)
+		s = s[i+1:]
 	}
-	return append(b, 0, 1)
 }
 
 // CutString reads a string part off the front of b.
@@ -162,7 +163,12 @@ func Of(f Family, parts ...string) []byte {
 	for _, p := range parts {
 		n += len(p) + 2
 	}
-	b := append(make([]byte, 0, n+16), byte(f))
+	return Append(make([]byte, 0, n+16), f, parts...)
+}
+
+// Append appends what Of returns.
+func Append(b []byte, f Family, parts ...string) []byte {
+	b = append(b, byte(f))
 	for _, p := range parts {
 		b = AppendString(b, p)
 	}
@@ -180,6 +186,11 @@ func JournalPrefix(namespace, id string, incarnation uint64) []byte {
 // JournalEntry is the key of one journal entry.
 func JournalEntry(namespace, id string, incarnation, seq uint64) []byte {
 	return AppendUint64(JournalPrefix(namespace, id, incarnation), seq)
+}
+
+// AppendJournalEntry appends what JournalEntry returns.
+func AppendJournalEntry(b []byte, namespace, id string, incarnation, seq uint64) []byte {
+	return AppendUint64(AppendUint64(Append(b, Journal, namespace, id), incarnation), seq)
 }
 
 // GraphOf is the key of the graph of one incarnation of a run.
@@ -245,8 +256,12 @@ func HolderOf(namespace, id string, incarnation uint64) []byte {
 
 // DeadlineOf is the key of one deadline, at unix milliseconds.
 func DeadlineOf(kind DeadlineKind, at int64, namespace, id string) []byte {
-	b := append(make([]byte, 0, 16+len(namespace)+len(id)), byte(Deadline), byte(kind))
-	b = AppendUint64(b, uint64(max(at, 0)))
+	return AppendDeadline(make([]byte, 0, 16+len(namespace)+len(id)), kind, at, namespace, id)
+}
+
+// AppendDeadline appends what DeadlineOf returns.
+func AppendDeadline(b []byte, kind DeadlineKind, at int64, namespace, id string) []byte {
+	b = AppendUint64(append(b, byte(Deadline), byte(kind)), uint64(max(at, 0)))
 	return AppendString(AppendString(b, namespace), id)
 }
 
@@ -278,7 +293,12 @@ func ParseDeadline(key []byte) (kind DeadlineKind, at int64, namespace, id strin
 // ReadyOf is the key of a pending task in its function's queue. It sorts by retry time, which is the order in
 // which tasks became pending.
 func ReadyOf(namespace, function string, order int64, id string) []byte {
-	return AppendString(AppendUint64(Of(Ready, namespace, function), uint64(max(order, 0))), id)
+	return AppendReady(nil, namespace, function, order, id)
+}
+
+// AppendReady appends what ReadyOf returns.
+func AppendReady(b []byte, namespace, function string, order int64, id string) []byte {
+	return AppendString(AppendUint64(Append(b, Ready, namespace, function), uint64(max(order, 0))), id)
 }
 
 // ParseReady reads the order and id of a ready key, given the prefix Of(Ready, namespace, function).
@@ -335,7 +355,13 @@ func VisibilityPrefix(namespace string, class VisibilityClass) []byte {
 
 // VisibilityOf is the key of an execution's listing entry: newest first, then by id.
 func VisibilityOf(namespace string, class VisibilityClass, createdMS int64, id string) []byte {
-	return AppendString(AppendUint64(VisibilityPrefix(namespace, class), ^uint64(createdMS)), id)
+	return AppendVisibility(nil, namespace, class, createdMS, id)
+}
+
+// AppendVisibility appends what VisibilityOf returns.
+func AppendVisibility(b []byte, namespace string, class VisibilityClass, createdMS int64, id string) []byte {
+	b = append(Append(b, Visibility, namespace), byte(class))
+	return AppendString(AppendUint64(b, ^uint64(createdMS)), id)
 }
 
 // ParseVisibility reads creation time and id of a listing key, given its prefix.
