@@ -22,7 +22,7 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/machine.go", Rule: "read cache: it learns of each write",
-		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree|TestCacheIsBounded",
+		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree",
 	},
 	{
 		File: "fsm/machine/presence.go", Rule: "presence: a key that is put is counted",
