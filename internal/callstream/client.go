@@ -213,7 +213,7 @@ type call struct {
 func (s *stream) call(ctx context.Context, method string, in, out proto.Message) (done bool, err error) {
 	message, err := proto.Marshal(in)
 	if err != nil {
-		return false, nil
+		return true, status.Errorf(codes.Internal, "cannot encode the request: %v", err)
 	}
 	c := &call{ctx: ctx, method: method, message: message, done: make(chan struct{})}
 	if !s.enqueue(c) {
