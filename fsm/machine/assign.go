@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/state"
@@ -18,13 +20,26 @@ func applyAssign(*txn, *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Assign{Assign: &commandv1.AssignReply{}}}, nil
 }
 
+// receiver is a grant with the credit that this entry has not used.
+type receiver struct {
+	*commandv1.Grant
+	credit int
+	hash   uint64
+}
+
 // assign gives pending tasks to the entry's grants, the longest pending first.
 func (t *txn) assign(grants []*commandv1.Grant) {
-	for _, o := range grants {
-		credit := int(o.Credit)
-		if credit <= 0 || o.Worker == "" || o.LeaseMs < 1 {
+	for len(grants) > 0 {
+		var group []*receiver
+		credit := 0
+		group, grants = t.alike(grants)
+		for _, r := range group {
+			credit += r.credit
+		}
+		if credit == 0 {
 			continue
 		}
+		o := group[0].Grant
 		for _, w := range t.waiting(o, credit) {
 			task, ok := t.store(o.Namespace).Task(w.id)
 			if !ok {
@@ -32,16 +47,18 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			}
 			// The task's expirations run first; they may end it.
 			t.runExpirations(o.Namespace, w.id)
+			r := preferred(group, w.id)
 			held, err := recovery.Acquire(t.store(o.Namespace), t.now, recovery.TaskRef{
 				ID: w.id, Incarnation: task.Incarnation, Version: task.Version,
-			}, o.Worker, o.LeaseMs)
+			}, r.Worker, r.LeaseMs)
 			if err != nil {
 				continue
 			}
+			r.credit--
 			if held.Task.Version == 1 {
 				t.firstAcquired(o.Namespace, w.id)
 			}
-			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
+			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: r.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
 		}
 		// Unused capacity does not imply an empty queue: a picked task may have ended.
 		for _, q := range t.queuesOf(o) {
@@ -56,6 +73,42 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 		task, ok := t.store(a.Token.Namespace).Task(a.Token.Id)
 		return !ok || task.State != recovery.TaskAcquired || task.Incarnation != a.Token.Incarnation || task.Version != a.Token.Version
 	})
+}
+
+// alike takes the first grant out, and those that serve the same queues. A grant that nothing can be assigned to has no
+// credit.
+func (t *txn) alike(grants []*commandv1.Grant) (group []*receiver, others []*commandv1.Grant) {
+	first := grants[0]
+	for i, o := range grants {
+		if i > 0 && (t.m.feature < state.LevelFunctions || o.Namespace != first.Namespace ||
+			!slices.Equal(o.Functions, first.Functions) || !slices.Equal(o.Digests, first.Digests)) {
+			others = append(others, o)
+			continue
+		}
+		r := &receiver{Grant: o, hash: xxhash.Sum64String(o.Worker)}
+		if o.Worker != "" && o.LeaseMs >= 1 {
+			r.credit = int(o.Credit)
+		}
+		group = append(group, r)
+	}
+	return group, others
+}
+
+// preferred returns the receiver of a task among those with credit. While the same workers have credit, an execution's
+// tasks go to the same one, which may have its function in memory (rendezvous hashing).
+func preferred(group []*receiver, id string) (best *receiver) {
+	if len(group) == 1 {
+		return group[0]
+	}
+	task, most := xxhash.Sum64String(id), uint64(0)
+	for _, r := range group {
+		rank := r.hash ^ task
+		rank = (rank ^ rank>>32) * 0x9e3779b97f4a7c15
+		if r.credit > 0 && (best == nil || rank > most) {
+			best, most = r, rank
+		}
+	}
+	return best
 }
 
 // pending is how many tasks wait in a queue, as of now.

@@ -102,6 +102,14 @@ var machineBugs = []mutation.Bug{
 		From: `return all[:min(len(all), credit)]`, To: `return all`, Tests: "TestAssign",
 	},
 	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: a worker gets as many as its own credit",
+		From: "\t\t\tr.credit--\n", To: "", Tests: "TestPreferredWorker TestAssign",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: an execution's tasks go to one worker",
+		From: `best == nil || rank > most`, To: `best == nil || rank > most && r.credit < 0`, Tests: "TestPreferredWorker",
+	},
+	{
 		File: "fsm/machine/assign.go", Rule: "ready queue: a task's expirations run before its assignment",
 		From: `t.runExpirations(o.Namespace, w.id)`, To: ``, Tests: "TestAssignRunsExpirations",
 	},
