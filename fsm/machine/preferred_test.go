@@ -11,7 +11,7 @@ import (
 // An execution's tasks go to one worker while it has credit, and otherwise to another at once. Below the feature level
 // the first grant gets them.
 func TestPreferredWorker(t *testing.T) {
-	const executions, rounds = 60, 5
+	const executions, rounds = 40, 3
 	for _, level := range []uint64{state.LevelFunctions, state.LevelFunctions - 1} {
 		w := newWorldAt(t, level, 1)
 		for i := range executions {
