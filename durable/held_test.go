@@ -144,7 +144,7 @@ func TestHeldResultIsCommittedBeforeTheRelease(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = Random(ctx) //nolint:errcheck // a misuse
+				_, _ = Random(ctx) // a misuse
 			}()
 			<-done
 		},

@@ -92,7 +92,7 @@ func TestCrowdAtLock(t *testing.T) {
 	few, many := newCrowd(t, 200), newCrowd(t, 20_000)
 	for _, c := range []struct {
 		name  string
-		most  time.Duration
+		most  float64
 		event func(c *crowd)
 	}{
 		{"another request", 20, func(c *crowd) { c.deliver(t, c.request()) }},
@@ -108,7 +108,7 @@ func TestCrowdAtLock(t *testing.T) {
 	} {
 		with, without := fastest(func() { c.event(many) }), fastest(func() { c.event(few) })
 		t.Logf("%s: %v with 200 waiting, %v with 20,000", c.name, without, with)
-		if with > c.most*max(without, 5*time.Microsecond) {
+		if float64(with) > c.most*float64(max(without, 5*time.Microsecond)) {
 			t.Errorf("%s takes %v with 20,000 waiting and %v with 200", c.name, with, without)
 		}
 	}
