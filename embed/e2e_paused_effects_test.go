@@ -31,7 +31,9 @@ func pausedEffects(worker string) *durable.Function[pausedIn, string] {
 			return worker, errors.Join(writeWorld(in.Folder, "background "+worker), atGate(worker, in.Folder))
 		})
 		must(err)
-		_, err = durable.Run(ctx, "begin", func(context.Context) (string, error) { return worker, writeWorld(in.Folder, "begin "+worker) })
+		// Recorded at once, so that no background commit takes what the worker stages afterwards with it.
+		_, err = durable.Run(ctx, "begin", func(context.Context) (string, error) { return worker, writeWorld(in.Folder, "begin "+worker) },
+			durable.WithIntent())
 		must(err)
 		if failed != nil {
 			return "", failed

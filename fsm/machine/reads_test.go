@@ -24,37 +24,42 @@ func (r *reading) Get(key []byte) ([]byte, bool, error) {
 
 // Whatever is read and written in whatever order, the cache answers as what is below it does, within its bytes.
 func TestReadCacheAnswersAsBelow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		below := state.NewMemReader()
-		c := newReadCache(below, rapid.SampledFrom([]int{-1, 0, 600, 4000, 1 << 20}).Draw(t, "bytes"))
-		for range rapid.IntRange(1, 200).Draw(t, "operations") {
-			family := rapid.SampledFrom([]keys.Family{keys.Promise, keys.Task, keys.Journal}).Draw(t, "family")
-			key := keys.Of(family, "ns", fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "id")))
-			switch rapid.IntRange(0, 3).Draw(t, "operation") {
-			case 0:
-				w := &write{key: key, value: []byte(strings.Repeat("v", rapid.SampledFrom([]int{0, 20, 100, 300}).Draw(t, "length")) + fmt.Sprint(rapid.Int().Draw(t, "version")))}
-				below.Apply([]state.Write{{Key: w.key, Value: w.value}})
-				c.written(w)
-			case 1:
-				below.Apply([]state.Write{{Key: key}})
-				c.written(&write{key: key, removed: true})
-			default:
-				want, present, _ := below.Get(key)
-				for range 2 {
-					if got, ok, err := c.Get(key); err != nil || ok != present || string(got) != string(want) {
-						t.Fatalf("%x is %q, %t, %v, must be %q, %t", key, got, ok, err, want, present)
-					}
+	for _, size := range []int{-1, 0, 600, 4000, 1 << 20} {
+		rapid.Check(t, func(t *rapid.T) { readThroughCache(t, size) })
+	}
+}
+
+// readThroughCache reads and writes at random through a cache of so many bytes.
+func readThroughCache(t *rapid.T, bytes int) {
+	below := state.NewMemReader()
+	c := newReadCache(below, bytes)
+	for range rapid.IntRange(100, 300).Draw(t, "operations") {
+		family := rapid.SampledFrom([]keys.Family{keys.Promise, keys.Task, keys.Journal}).Draw(t, "family")
+		key := keys.Of(family, "ns", fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "id")))
+		switch rapid.IntRange(0, 3).Draw(t, "operation") {
+		case 0:
+			w := &write{key: key, value: []byte(strings.Repeat("v", rapid.SampledFrom([]int{0, 20, 100, 300}).Draw(t, "length")) + fmt.Sprint(rapid.Int().Draw(t, "version")))}
+			below.Apply([]state.Write{{Key: w.key, Value: w.value}})
+			c.written(w)
+		case 1:
+			below.Apply([]state.Write{{Key: key}})
+			c.written(&write{key: key, removed: true})
+		default:
+			want, present, _ := below.Get(key)
+			for range 2 {
+				if got, ok, err := c.Get(key); err != nil || ok != present || string(got) != string(want) {
+					t.Fatalf("%x is %q, %t, %v, must be %q, %t", key, got, ok, err, want, present)
 				}
 			}
-			size := 0
-			for key, v := range c.young {
-				size += sizeOfRead([]byte(key), v)
-			}
-			if size != c.bytes || size > max(c.max, 0) {
-				t.Fatalf("it holds %d bytes, counts %d, may hold %d", size, c.bytes, c.max)
-			}
 		}
-	})
+		size := 0
+		for key, v := range c.young {
+			size += sizeOfRead([]byte(key), v)
+		}
+		if size != c.bytes || size > max(c.max, 0) {
+			t.Fatalf("it holds %d bytes, counts %d, may hold %d", size, c.bytes, c.max)
+		}
+	}
 }
 
 // An execution in progress costs no read of a state below: each of its objects was written or read before.

@@ -226,11 +226,14 @@ func TestCancelledCallers(t *testing.T) {
 
 // TestCutStream: calls that the server may have executed end with Unavailable and are not made again. Later ones succeed.
 func TestCutStream(t *testing.T) {
+	const n = 20
 	hold := make(chan struct{})
 	var executed atomic.Int32
 	p := newPair(t, func(ctx context.Context, in *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 		if in.Service == "held" {
-			executed.Add(1)
+			if executed.Add(1) > n {
+				return nil, status.Error(codes.Internal, "executed again")
+			}
 			select {
 			case <-hold:
 			case <-ctx.Done():
@@ -239,7 +242,6 @@ func TestCutStream(t *testing.T) {
 		return echo(ctx, in)
 	}, nil)
 	c, client := p.client(Options{})
-	const n = 20
 	errs := make(chan error, n)
 	for range n {
 		go func() { errs <- ask(t.Context(), client, "held") }()

@@ -89,11 +89,11 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "client/leaders.go", Rule: "client: calls do not wait at a node that is silent",
-		From: `(silent || replaced)`, To: `replaced`, Tests: "TestSilentLeader",
+		From: `(silent || replaced)`, To: `(silent && replaced || replaced)`, Tests: "TestSilentLeader",
 	},
 	{
 		File: "client/leaders.go", Rule: "client: calls do not wait at a leader that was replaced",
-		From: `(silent || replaced)`, To: `silent`, Tests: "TestReplacedLeader",
+		From: `(silent || replaced)`, To: `(silent || replaced && silent)`, Tests: "TestReplacedLeader",
 	},
 	{
 		File: "client/leaders.go", Rule: "client: the later leadership counts",
