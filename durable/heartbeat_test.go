@@ -146,6 +146,39 @@ func TestLostWhileDisconnected(t *testing.T) {
 	}
 }
 
+// A heartbeat's answer may overtake that of the commit which has ended the task. The task is not lost then.
+func TestEndedBeforeHeartbeat(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	running, release := make(chan struct{}), make(chan struct{})
+	w, _ := f.worker(WorkerOptions{OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) {
+			close(running)
+			<-release
+			return "done", nil
+		})
+	}))
+	f.start("x", "f", "")
+	<-running
+	h := w.listed()[0]
+	over := &perdurev1.HeartbeatReply{Lost: []*perdurev1.TaskToken{h.key.token()}}
+	w.mu.Lock()
+	h.asks++
+	w.mu.Unlock()
+	w.heartbeatReply(over)
+	if h.isLost() {
+		t.Error("the task is lost while a call has no answer")
+	}
+	w.mu.Lock()
+	h.asks--
+	w.mu.Unlock()
+	w.heartbeatReply(over)
+	if !h.isLost() || seen.count(EventLost) != 1 {
+		t.Error("the task is not lost")
+	}
+	close(release)
+}
+
 // A task that is sent again is not run twice; one that was acquired again replaces the older.
 func TestTaskSentAgain(t *testing.T) {
 	f := newFake(t)

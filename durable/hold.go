@@ -43,10 +43,11 @@ type hold struct {
 	// beats is what the execution's steps that have no result have reported.
 	beats stepBeats
 
-	// Worker.mu guards busy, home, via and askedAt. busy: the hold counts against the worker's capacity. home is the
-	// session that the task came by; it sends the task's messages. via is the session whose heartbeat last included the
-	// hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
+	// Worker.mu guards what follows. busy: the hold counts against the worker's capacity. asks counts the calls that have
+	// no answer yet. home is the session that the task came by; it sends the task's messages. via is the session whose
+	// heartbeat last included the hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
 	busy    bool
+	asks    int
 	home    *session
 	via     *session
 	askedAt time.Time

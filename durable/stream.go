@@ -146,6 +146,7 @@ func (w *Worker) roundTrip(t *hold, build func() *perdurev1.WorkRequest) (resp a
 	w.lastCall++
 	c.id = w.lastCall
 	w.calls[c.id] = c
+	t.asks++
 	c.via = w.routeLocked(t)
 	s := c.via
 	w.mu.Unlock()
@@ -161,6 +162,7 @@ func (w *Worker) roundTrip(t *hold, build func() *perdurev1.WorkRequest) (resp a
 	sent := c.granted()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	t.asks--
 	if answered {
 		delete(w.calls, c.id)
 		return resp, true
@@ -771,9 +773,10 @@ func (w *Worker) sendBeat(s *session) {
 }
 
 // heartbeatReply applies the answer to a heartbeat, or a message of the same form that the node sends by
-// itself.
+// itself. A hold that waits for the answer to a call is not lost yet: its own commit may have ended the task. The answer
+// says which.
 func (w *Worker) heartbeatReply(reply *perdurev1.HeartbeatReply) {
-	w.loseAll(reply.GetLost())
+	w.loseAll(slices.DeleteFunc(slices.Clone(reply.GetLost()), w.asks))
 	for _, token := range reply.GetCancelling() {
 		if t := w.holdOf(token); t != nil {
 			t.askCancel()

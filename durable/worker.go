@@ -627,6 +627,14 @@ func (w *Worker) loseAll(tokens []*perdurev1.TaskToken) {
 	}
 }
 
+// asks reports whether a call for the token's hold has no answer yet.
+func (w *Worker) asks(token *perdurev1.TaskToken) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.held[keyOf(token)]
+	return t != nil && t.asks > 0
+}
+
 func (w *Worker) holdOf(token *perdurev1.TaskToken) *hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()

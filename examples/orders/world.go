@@ -22,7 +22,7 @@ import (
 // write, so they outlive any crash of a process and show everything that was done twice.
 const (
 	effectsFile = "effects.log" // a line for each time a step acted on the world
-	acksFile    = "acks.log"    // a line when a step's result had been recorded
+	acksFile    = "acks.log"    // a line when the cluster had recorded a step's result
 	picksFile   = "picks.log"   // a line when the warehouse had sent its signal
 )
 
@@ -35,8 +35,11 @@ type World struct {
 	latency time.Duration
 	effects *os.File
 	acks    *os.File
-	acked   sync.Map     // promise ids in acks by this process
-	steps   atomic.Int64 // how often a step acted or was refused, in this process; what could not be reached is not in it
+	books   sync.Mutex
+	acked   map[string]bool  // promise ids in acks by this process
+	acts    map[string]bool  // promise ids of the steps that acted in this process
+	ran     map[string][]Ack // by execution: steps that have returned, which the cluster may not have recorded yet
+	steps   atomic.Int64     // how often a step acted or was refused, in this process; what could not be reached is not in it
 }
 
 // OpenWorld opens the world's files in dir. worker is noted in each line; every call takes latency.
@@ -49,7 +52,8 @@ func OpenWorld(dir string, stock Stock, worker string, latency time.Duration) (*
 	if err != nil {
 		return nil, errors.Join(err, effects.Close())
 	}
-	return &World{stock: stock, worker: worker, latency: latency, effects: effects, acks: acks}, nil
+	return &World{stock: stock, worker: worker, latency: latency, effects: effects, acks: acks,
+		acked: map[string]bool{}, acts: map[string]bool{}, ran: map[string][]Ack{}}, nil
 }
 
 // Close closes the files.
@@ -167,8 +171,9 @@ func readLog[T any](path string, parse func(string) (T, error)) (lines []T, torn
 	return lines, torn, err
 }
 
-// Acked notes in acks.log that a step has returned, and returns the step's result. From then on the step must
-// never run again. Each replay calls it again; a process notes a step once.
+// Acked notes that a step has returned, and returns the step's result. The cluster has recorded the result before the
+// execution's next step acts. From then on the step must never run again, and acks.log has a line. A step that did
+// not act in this process was replayed, so it has been recorded. Each replay calls Acked again; a process notes a step once.
 func (w *World) Acked(r Receipt, err error) (Receipt, error) {
 	noted := r
 	var refusal *durable.Error
@@ -178,19 +183,47 @@ func (w *World) Acked(r Receipt, err error) (Receipt, error) {
 	if noted.Promise == "" {
 		return r, err
 	}
-	if _, twice := w.acked.LoadOrStore(noted.Promise, true); !twice {
-		line := Ack{Time: time.Now(), Order: noted.Order, Step: noted.Step, Promise: noted.Promise}.String() + "\n"
-		if _, failed := io.WriteString(w.acks, line); failed != nil {
-			panic(failed) // an example without its record proves nothing
-		}
+	w.books.Lock()
+	defer w.books.Unlock()
+	x := execution(noted.Promise)
+	w.ran[x] = append(w.ran[x], Ack{Order: noted.Order, Step: noted.Step, Promise: noted.Promise})
+	if !w.acts[noted.Promise] {
+		w.recorded(x)
 	}
 	return r, err
 }
+
+// acting notes that a step acts. What its execution did before has been recorded.
+func (w *World) acting(promise string) {
+	w.books.Lock()
+	defer w.books.Unlock()
+	w.acts[promise] = true
+	w.recorded(execution(promise))
+}
+
+// recorded writes the acknowledgements of an execution's steps. The caller holds books.
+func (w *World) recorded(execution string) {
+	for _, a := range w.ran[execution] {
+		if w.acked[a.Promise] {
+			continue
+		}
+		w.acked[a.Promise] = true
+		a.Time = time.Now()
+		if _, err := io.WriteString(w.acks, a.String()+"\n"); err != nil {
+			panic(err) // an example without its record proves nothing
+		}
+	}
+	delete(w.ran, execution)
+}
+
+// execution is the id of the execution that a step's promise belongs to: all but the step's number in it.
+func execution(promise string) string { return promise[:strings.LastIndexAny(promise, ":.")] }
 
 // act has an effect on the world, or records that it cannot be done. It writes the line at once, and the
 // answer takes its time. A crash between the two loses the answer.
 func (w *World) act(ctx context.Context, o Order, step, outcome string, cents int64, detail string) (Receipt, error) {
 	info := durable.StepInfo(ctx)
+	w.acting(info.PromiseID)
 	e := Effect{Time: time.Now(), Order: o.ID(), Step: step, Promise: info.PromiseID, Attempt: info.Attempt, Outcome: outcome,
 		Worker: w.worker, Currency: o.Currency, Cents: cents, Detail: detail}
 	if _, err := io.WriteString(w.effects, e.String()+"\n"); err != nil {

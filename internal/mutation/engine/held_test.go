@@ -38,4 +38,8 @@ var heldBugs = []mutation.Bug{
 `,
 		Tests: "TestStepAndWaitAreOneCommit",
 	},
+	{
+		File: "durable/stream.go", Rule: "held: a commit that ended the task answers before a heartbeat calls the task lost",
+		From: `slices.DeleteFunc(slices.Clone(reply.GetLost()), w.asks)`, To: `reply.GetLost()`, Tests: "TestEndedBeforeHeartbeat",
+	},
 }
