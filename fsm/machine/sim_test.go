@@ -465,7 +465,9 @@ func (s *simulation) signal(target, name string, times int) {
 		cmd.Request.AgeMs = uint64(n)
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
 			if e := wire.ReplyError(r); e != nil {
-				if e.Reason != perdurev1.Reason_REASON_ALREADY_FINISHED {
+				// A child may be gone with the incarnation of its parent.
+				gone := e.Reason == perdurev1.Reason_REASON_EXECUTION_NOT_FOUND && id.Origin(target) != target
+				if e.Reason != perdurev1.Reason_REASON_ALREADY_FINISHED && !gone {
 					s.t.Fatalf("signal: %v", e)
 				}
 				return
