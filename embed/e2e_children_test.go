@@ -3,6 +3,7 @@ package embed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -218,6 +219,13 @@ func TestSignalStartsAndCancelWaits(t *testing.T) {
 			t.Fatalf("%s: started %t, %v", thing, started, err)
 		}
 	}
+	// A cancel before the function has begun ends an execution without clean-ups.
+	until(t, "the function to wait for more", func() error {
+		if x := w.describe("cart-7"); x.GetTask().GetState() != "suspended" {
+			return fmt.Errorf("its task is %q", x.GetTask().GetState())
+		}
+		return nil
+	})
 	ended, err := w.CancelWait(soon(t), "cart-7", "no longer wanted", time.Minute)
 	if err != nil || ended.CleanupID != "cart-7:4294967295" || released.Load() != 1 {
 		t.Errorf("ended %+v, released %d times, %v", ended, released.Load(), err)
