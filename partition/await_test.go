@@ -12,8 +12,8 @@ import (
 	"perdure/partition/group"
 )
 
-// TestAwaitOverLeaders: whoever waits for a result has it soon after it has come, at whichever node he asks,
-// and although the leader is handed over, or killed, while he waits.
+// TestAwaitOverLeaders: a caller that waits for a result gets it soon after the settlement, at any node, also when the
+// leadership is transferred or the leader killed meanwhile.
 func TestAwaitOverLeaders(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, lead *member, all []*member) (rest []*member){
 		"one leader": func(_ *testing.T, _ *member, all []*member) []*member { return all },

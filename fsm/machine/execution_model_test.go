@@ -17,8 +17,8 @@ import (
 // its journal grows by one entry, it begins again, it is erased with its caller's incarnation. Each step has
 // a guard: what other executions, clients and workers did before.
 //
-// What a message carries in the machine is a flight here: its effect may happen at any later time, once, and
-// its answer is one that was true at some moment in between.
+// A flight stands for a message of the machine: its effect happens once, at any later time, and its answer was true at some
+// moment in between.
 type executionModel struct {
 	now int64
 	// again reports whether an operation's child has been begun again by an incarnation of its caller.

@@ -758,7 +758,7 @@ func (s *simulation) verifySends() {
 }
 
 // verifySignals checks that every accepted signal was delivered, and none twice. A child's next attempt
-// numbers them anew.
+// numbers them from 1 again.
 func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad func(string, ...any)) {
 	s.t.Helper()
 	seen := map[string]bool{}

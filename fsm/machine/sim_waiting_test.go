@@ -14,7 +14,7 @@ import (
 	"perdure/journal"
 )
 
-// What the simulator's programs do with entities and open waits, and what gives an execution another incarnation.
+// The simulator's programs call, signal and lock entities here, cancel open waits, restart, and continue as new.
 
 // accountIDs are the entities of the simulation.
 var accountIDs = []string{"acc@0", "acc@1", "acc@2", "acc@3"}
@@ -153,7 +153,7 @@ func (s *simulation) countRequests() {
 	}
 }
 
-// renumbered reports whether a root's incarnation follows another one: deliveries are numbered anew in it.
+// renumbered reports whether a root's incarnation follows another one. Each incarnation numbers its deliveries from 1.
 func (s *simulation) renumbered(objectID string) bool {
 	b, ok, _ := s.at(objectID).m.State().Get(keys.Of(keys.Header, ns, objectID))
 	h, err := state.DecodeHeader(b)

@@ -99,8 +99,8 @@ func (r *reader) Await(ctx context.Context, q *commandv1.Query, wait time.Durati
 	}
 }
 
-// awaited reads for an Await. A former leader that has not noticed its successor may find the object pending:
-// it waits in vain, until it notices. Every other answer is confirmed, except for one that cannot change;
+// awaited reads for an Await. A former leader that has not noticed its successor may find the object pending
+// and waits until it notices. Every other answer is confirmed, except for one that cannot change;
 // last asks for any answer.
 func (r *reader) awaited(ctx context.Context, q *commandv1.Query, last bool) (answer, error) {
 	a, err := r.read(q)

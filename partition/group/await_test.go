@@ -128,8 +128,7 @@ func TestAwaitIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestAwaitEndsWithTheLeadership: whoever waits is told at once that another node leads, that the node stops,
-// and when his own time is over.
+// TestAwaitEndsWithTheLeadership: a wait ends at once when another node leads, when the node stops, and at its deadline.
 func TestAwaitEndsWithTheLeadership(t *testing.T) {
 	n := newMemNode(t, 1)
 	r := n.router.Replicas()[0]
