@@ -8,7 +8,7 @@ import (
 
 // TestSpans: no port belongs to two packages, nor to jepsen, nor to those that the system hands out.
 func TestSpans(t *testing.T) {
-	all := []*Span{RPC, Embed, Partition, Transport, Membership, {first: 25000, count: 7000}}
+	all := []*Span{Bench, RPC, Embed, Partition, Transport, Membership, {first: 25000, count: 7000}}
 	slices.SortFunc(all, func(a, b *Span) int { return int(a.first) - int(b.first) })
 	for i, s := range all {
 		end := uint32(32768)

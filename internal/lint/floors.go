@@ -50,6 +50,7 @@ var table = []place{
 	{dir: "reduction", floor: 1, avoids: outside},
 	{dir: "recovery", floor: 1, avoids: outside},
 	{dir: "entity", floor: 1, avoids: outside},
+	{dir: "cut", floor: 1, avoids: outside},
 
 	{dir: "fsm", floor: 2, avoids: network}, // adapts the machine to storage and Raft
 	{dir: "fsm/state", floor: 2, avoids: outside, siblings: []string{}},
@@ -85,6 +86,7 @@ var table = []place{
 	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable", "graph", "reduction"}}, // they see a cluster from outside
 	{dir: "bench", floor: 5, only: []string{"api", "id", "client", "durable"}},
 	{dir: "bench/baseline", floor: 5, only: []string{"partition/raftlog", "partition/stable"}}, // the limit is made of a node's own log
+	{dir: "bench/stored", floor: 5, only: []string{"api", "partition"}},                        // it fills a node's data directory without its ports
 
 	{dir: "cmd", floor: 6},
 	{dir: "examples", floor: 6},
