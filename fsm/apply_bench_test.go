@@ -11,6 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
 )
 
@@ -43,7 +44,8 @@ func benchmarkApplyBatch(b *testing.B, side int) {
 		}
 		return &raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}
 	}
-	var logs []*raft.Log
+	logs := []*raft.Log{entry(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_RaiseLevel{
+		RaiseLevel: &commandv1.RaiseLevel{Level: state.FeatureLevel}}}}})}
 	for n := 0; n < b.N; n += side {
 		start := &commandv1.Entry{Grants: []*commandv1.Grant{{Worker: "w", Namespace: ns, Functions: []string{"f"}, Credit: uint32(side), LeaseMs: 10_000}}}
 		born := index + 1

@@ -72,7 +72,9 @@ func (s *pairedStore) entry(now int64, grant *commandv1.Grant, cmds ...*commandv
 		s.t.Fatal(err)
 	}
 	s.index++
-	switch res := s.Apply(&raft.Log{Index: s.index, Term: 1, Type: raft.LogCommand, Data: b}).(type) {
+	response := s.Apply(&raft.Log{Index: s.index, Term: 1, Type: raft.LogCommand, Data: b})
+	clear(b) // nothing may refer to an applied entry's bytes
+	switch res := response.(type) {
 	case *machine.Result:
 		return res
 	case error:
@@ -196,6 +198,20 @@ func (s *pairedStore) everyFamily() (parent string) {
 		}}},
 		&commandv1.Command{Namespace: ns, Id: account, Request: request("to the entity"), Kind: &commandv1.Command_SignalEntity{
 			SignalEntity: &perdurev1.SignalEntityRequest{Id: account, Operation: "add", Input: []byte("1")}}})
+	// The rows of a long execution are being deleted.
+	long := idOf(0, "purged")
+	held := s.accepted(1001, &commandv1.Grant{Worker: "w", Namespace: ns, Functions: []string{"f"}, Credit: 1, LeaseMs: 5000}, start(long, "f"))
+	var events []*perdurev1.Event
+	for n := range 300 {
+		step := fmt.Sprintf("%s:%d", long, n)
+		events = append(events, invoke(step, perdurev1.InvokeKind_INVOKE_KIND_STEP, "s"),
+			&perdurev1.Event{Kind: &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: step, Attempt: 1}}}, &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{
+				InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: step, Attempt: 1, Result: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}}}})
+	}
+	events = append(events, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{}}})
+	s.accepted(1001, nil, &commandv1.Command{Namespace: ns, Id: long, Request: request("long"), Kind: &commandv1.Command_Commit{
+		Commit: &perdurev1.Commit{Task: held.Effects.Assigned[0].Token, KnownSeq: 1, Events: events}}},
+		&commandv1.Command{Namespace: ns, Id: long, Kind: &commandv1.Command_Purge{Purge: &perdurev1.PurgeRequest{Id: long, Force: true}}})
 	// A graph run with a node that waits for a signal, after one was sent to it.
 	run := idOf(0, "run")
 	s.accepted(1002, nil,
@@ -206,9 +222,14 @@ func (s *pairedStore) everyFamily() (parent string) {
 			}}}}},
 		signal("to the run", run, "{}"),
 		fromPartition1(1, parent))
-	// No command registers a listener yet.
-	if err := s.db.Set(keys.Of(keys.Listener, ns, idOf(0, "promise"), "poll://somewhere"), []byte{}, pebble.NoSync); err != nil {
-		s.t.Fatal(err)
+	// Only a crowd of listeners leaves some to notify.
+	for key, value := range map[string][]byte{
+		string(keys.Of(keys.Listener, ns, idOf(0, "promise"), "poll://somewhere")): {},
+		string(keys.Of(keys.Notify, ns, idOf(0, "promise"))):                       state.Notification{AtMS: 5, From: "poll://somewhere"}.Encode(),
+	} {
+		if err := s.db.Set([]byte(key), value, pebble.NoSync); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	return parent
 }

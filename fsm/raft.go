@@ -24,21 +24,6 @@ func EncodeEntry(e *commandv1.Entry) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, e)
 }
 
-// DecodeEntry is the inverse of EncodeEntry.
-func DecodeEntry(b []byte) (*commandv1.Entry, error) {
-	if len(b) == 0 {
-		return nil, errors.New("fsm: an empty log entry")
-	}
-	if b[0] != entryFormat {
-		return nil, fmt.Errorf("fsm: log entry of format %d, this program knows %d: written by a newer version", b[0], entryFormat)
-	}
-	e := &commandv1.Entry{}
-	if err := proto.Unmarshal(b[1:], e); err != nil {
-		return nil, fmt.Errorf("fsm: damaged log entry: %w", err)
-	}
-	return e, nil
-}
-
 var _ raft.BatchingFSM = (*Store)(nil)
 
 // Apply implements raft.FSM; see ApplyBatch.
@@ -46,7 +31,7 @@ func (s *Store) Apply(l *raft.Log) any { return s.ApplyBatch([]*raft.Log{l})[0] 
 
 // ApplyBatch implements raft.BatchingFSM. For a command entry the response is its *machine.Result (nil if the
 // state already had the entry), or an error after which the store applies nothing; for any other entry it is
-// nil. The entries of one call share one Pebble batch.
+// nil. The entries of one call share Pebble batches of batchBytes. Nothing refers to their bytes afterwards.
 func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
 	if s.failed() == nil {
@@ -63,13 +48,12 @@ func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 }
 
 func (s *Store) apply(logs []*raft.Log, out []any) error {
-	var results []*machine.Result
-	var noted []Mark
+	var a applied
 	for i, l := range logs {
 		if l.Type != raft.LogCommand || l.Index <= s.machine.Applied() {
 			continue
 		}
-		e, err := DecodeEntry(l.Data)
+		e, err := s.decoder.entry(l.Data)
 		if err != nil {
 			return &DamagedError{s.dir, fmt.Errorf("index %d: %w", l.Index, err)}
 		}
@@ -79,26 +63,49 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 			return s.damaged(err)
 		}
 		out[i] = res
-		results = append(results, res)
+		a.results = append(a.results, res)
 		if crosses(before, l.Index) {
-			noted = append(noted, Mark{l.Index, s.machine.Checksum()})
+			a.noted = append(a.noted, Mark{l.Index, s.machine.Checksum()})
+		}
+		if s.machine.WriteBytes() >= batchBytes {
+			if err := s.store(a); err != nil {
+				return err
+			}
+			a = applied{}
 		}
 	}
+	return s.store(a)
+}
+
+// batchBytes bounds what the entries of one batch write, before they are stored: a small entry can write far more than
+// its own size. One entry always fits.
+const batchBytes = 4 << 20
+
+// applied is what entries gave whose writes are not stored yet.
+type applied struct {
+	results []*machine.Result
+	noted   []Mark
+}
+
+// store stores the writes of applied entries in one batch.
+func (s *Store) store(a applied) error {
 	writes := s.machine.Writes()
 	if len(writes) == 0 {
 		return nil
 	}
+	s.steady.begin()
 	if err := s.read(func(db *pebble.DB) error { return commit(db, writes) }); err != nil {
-		return s.damaged(err)
+		return s.damaged(err) // and the version stays odd
 	}
+	s.steady.end(s.machine.Applied(), s.machine.Clock())
 	s.machine.Committed()
 	if s.opts.OnWritten != nil {
 		s.opts.OnWritten(len(writes), sizeOf(writes))
 	}
 	s.stuck.set(s.machine.Stuck())
-	s.marks.add(noted, Mark{s.machine.Applied(), s.machine.Checksum()})
+	s.marks.add(a.noted, Mark{s.machine.Applied(), s.machine.Checksum()})
 	if s.opts.OnApplied != nil {
-		for _, res := range results {
+		for _, res := range a.results {
 			s.opts.OnApplied(res)
 		}
 	}
@@ -154,6 +161,7 @@ func (s *Store) Snapshot() (raft.FSMSnapshot, error) {
 // Restore implements raft.FSM: it replaces the state by the content of a snapshot.
 func (s *Store) Restore(content io.ReadCloser) error {
 	before := s.machine
+	s.steady.begin()
 	err := s.restore(content)
 	if s.machine != before && s.opts.OnRestored != nil {
 		s.opts.OnRestored()

@@ -118,6 +118,8 @@ type Store struct {
 	closed       bool
 
 	machine *machine.Machine
+	decoder decoder
+	steady  steady
 	stuck   figure // executions, as of the last entry
 	marks   marks
 	failure failure
@@ -371,6 +373,12 @@ func (s *Store) damaged(err error) error {
 
 // Query answers a read of the applied state at the machine's clock, and returns the state's index.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+	if isShort(q) {
+		if reply, index, err = s.querySteady(q); err == nil {
+			return reply, index, nil
+		}
+		// A snapshot says what is wrong, if anything is.
+	}
 	err = s.View(func(r state.Reader) error {
 		var err error
 		if index, err = state.MetaNumber(r, state.MetaApplied); err != nil {

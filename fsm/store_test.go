@@ -61,6 +61,48 @@ func TestApplyBatch(t *testing.T) {
 	}
 }
 
+// The entries of one call are stored in several batches if they write much, each with its index and checksum.
+func TestApplyBatchByBytes(t *testing.T) {
+	var written []int
+	w := newWatcher()
+	opts := w.options(vfs.NewMem(), true)
+	opts.OnWritten = func(_, bytes int) { written = append(written, bytes) }
+	applied := 0
+	opts.OnApplied = func(*machine.Result) { applied++ }
+	store, err := Open("state", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const entries, size = 12, 1 << 20
+	var logs []*raft.Log
+	for i := range entries {
+		data, err := EncodeEntry(&commandv1.Entry{TimeMs: 1, Commands: []*commandv1.Command{{Namespace: ns, Id: fmt.Sprint("p", i),
+			Kind: &commandv1.Command_CreatePromise{CreatePromise: &perdurev1.CreatePromiseRequest{Id: fmt.Sprint("p", i), Param: make([]byte, size)}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, &raft.Log{Index: uint64(i + 1), Term: 1, Type: raft.LogCommand, Data: data})
+	}
+	for i, a := range store.ApplyBatch(logs) {
+		if _, ok := a.(*machine.Result); !ok {
+			t.Fatalf("entry %d is answered with %v", i+1, a)
+		}
+	}
+	most := slices.Max(written)
+	if applied != entries || len(written) != 3 || most > batchBytes+size+size/8 {
+		t.Errorf("%d entries of %d MiB are stored in %d batches, of %d bytes at most", applied, size>>20, len(written), most)
+	}
+	st, err := store.Status()
+	if err != nil || st.Applied != entries || st.Checksum != store.machine.Checksum() {
+		t.Errorf("the state is at %+v, %v", st, err)
+	}
+}
+
 // A restart continues at the state's index and skips entries that the log repeats.
 func TestRestartSkipsWhatIsApplied(t *testing.T) {
 	s := newScript(t, 2, 200)

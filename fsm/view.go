@@ -32,6 +32,10 @@ func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	if err != nil {
 		return err
 	}
+	return scan(it, fn)
+}
+
+func scan(it *pebble.Iterator, fn func(key, value []byte) bool) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {

@@ -21,7 +21,7 @@ type State struct {
 	// signals holds one counter per signal name, in order of first delivery; signalIndex finds them.
 	signals     []signal
 	signalIndex map[string]int
-	undo        *undo
+	undo        *Undo
 }
 
 // head is the part of a State that is copied whole when a transaction begins.

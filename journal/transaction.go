@@ -2,9 +2,9 @@ package journal
 
 import "unsafe"
 
-// undo holds what a transaction has changed: the previous head, the previous lengths of the lists, and the
-// old value of every changed element, in order.
-type undo struct {
+// Undo is the memory of one transaction at a time, of any journal: the previous head, the previous lengths of the lists,
+// and the old value of every changed element, in order. The zero value is ready for use.
+type Undo struct {
 	head       head
 	children   int
 	signals    int
@@ -22,13 +22,13 @@ type oldSignal struct {
 	signal signal
 }
 
-func (u *undo) saveChild(n uint32, c child) {
+func (u *Undo) saveChild(n uint32, c child) {
 	if int(n) < u.children {
 		u.oldChild = append(u.oldChild, oldChild{n, c})
 	}
 }
 
-func (u *undo) saveSignal(i int, q signal) {
+func (u *Undo) saveSignal(i int, q signal) {
 	if i < u.signals {
 		u.oldSignals = append(u.oldSignals, oldSignal{i: i, signal: q})
 	}
@@ -36,11 +36,16 @@ func (u *undo) saveSignal(i int, q signal) {
 
 // Begin opens a transaction: Commit keeps all following appends, Rollback undoes them all. The cost depends
 // on their number, not on the journal's length. Begin panics if a transaction is open already.
-func (s *State) Begin() {
+func (s *State) Begin() { s.BeginWith(&Undo{}) }
+
+// BeginWith is Begin in memory that the caller uses again after Commit or Rollback, and not before.
+func (s *State) BeginWith(u *Undo) {
 	if s.undo != nil {
 		panic("journal: Begin inside a transaction")
 	}
-	s.undo = &undo{head: s.head, children: len(s.children), signals: len(s.signals)}
+	clear(u.oldSignals)
+	*u = Undo{head: s.head, children: len(s.children), signals: len(s.signals), oldChild: u.oldChild[:0], oldSignals: u.oldSignals[:0]}
+	s.undo = u
 }
 
 // Commit keeps all appends since Begin. Without a transaction it does nothing.

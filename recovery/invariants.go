@@ -21,6 +21,8 @@ type Snapshot interface {
 	AllCallbacks() iter.Seq2[string, string]
 	AllAwaitedBy() iter.Seq2[string, string]
 	AllListeners() iter.Seq2[string, string]
+	// Notifies is that of [Objects].
+	Notifies(id string) bool
 	// PromiseTimers yields (promise, time in Unix milliseconds).
 	PromiseTimers() iter.Seq2[string, int64]
 	TaskTimers() iter.Seq[TaskTimer]
@@ -94,6 +96,8 @@ type Objects interface {
 	Callbacks(awaited string) []string
 	AwaitedBy(awaiter string) []string
 	Listeners(id string) []string
+	// Notifies reports that the owner has yet to notify listeners of a settled promise, and will.
+	Notifies(id string) bool
 	// HasCallback and HasAwaitedBy look one pair up in each direction of the callback relation.
 	HasCallback(awaited, awaiter string) bool
 	HasAwaitedBy(awaiter, awaited string) bool
@@ -173,8 +177,8 @@ func (c *violations) report(broken bool, name, id, format string, args ...any) {
 	}
 }
 
-// CheckPromise checks one promise: its task, its deadline, its times, and that a settled one has no callbacks
-// or listeners.
+// CheckPromise checks one promise: its task, its deadline, its times, that a settled one has no callbacks, and that
+// it has listeners exactly while the owner has yet to notify them.
 func CheckPromise(s Objects, p Promise) []Violation {
 	var c violations
 	t, hasTask := s.Task(p.ID)
@@ -184,8 +188,9 @@ func CheckPromise(s Objects, p Promise) []Violation {
 
 	if p.State.Settled() {
 		callbacks, listeners := s.Callbacks(p.ID), s.Listeners(p.ID)
-		c.report(len(callbacks) > 0 || len(listeners) > 0, ListenerForSettledPromise, p.ID, "settled with callbacks %q and listeners %q",
-			callbacks, listeners)
+		notifies := s.Notifies(p.ID)
+		c.report(len(callbacks) > 0 || (len(listeners) > 0) != notifies, ListenerForSettledPromise, p.ID,
+			"settled with callbacks %q and %d listeners, some left to notify: %t", callbacks, len(listeners), notifies)
 		c.report(p.State == PromiseRejectedTimedout && p.SettledAt != p.TimeoutAt,
 			TimedoutSettledAtMismatch, p.ID, "settledAt %d, timeoutAt %d", p.SettledAt, p.TimeoutAt)
 		c.report(p.CreatedAt > p.SettledAt || p.SettledAt > p.TimeoutAt,
@@ -198,6 +203,7 @@ func CheckPromise(s Objects, p Promise) []Violation {
 	c.report(!p.State.Valid() || p.SettledAt != 0 || len(p.Value) > 0 || p.CreatedAt >= p.TimeoutAt,
 		PromiseTimes, p.ID, "%s with createdAt %d, settledAt %d, timeoutAt %d and %d bytes of value",
 		p.State, p.CreatedAt, p.SettledAt, p.TimeoutAt, len(p.Value))
+	c.report(s.Notifies(p.ID), ListenerForSettledPromise, p.ID, "%s, and listeners are to be notified", p.State)
 	at, armed := p.Deadline(p.Awaitable() || len(s.Callbacks(p.ID)) > 0 || len(s.Listeners(p.ID)) > 0)
 	timers := s.TimersOfPromise(p)
 	c.report(armed && (len(timers) != 1 || timers[0] != at),
@@ -312,7 +318,8 @@ func CheckAwaitedBy(s Objects, awaiter, awaited string) []Violation {
 	return c
 }
 
-// CheckListener checks one listener of a promise: the promise exists. CheckPromise checks that it is pending.
+// CheckListener checks one listener of a promise: the promise exists. CheckPromise checks that it is pending, or that
+// its listeners are being notified.
 func CheckListener(s Objects, id, address string) []Violation {
 	var c violations
 	_, ok := s.Promise(id)

@@ -204,6 +204,9 @@ func (m *MemStore) AllCallbacks() iter.Seq2[string, string] { return m.callbacks
 // AllAwaitedBy implements [Snapshot].
 func (m *MemStore) AllAwaitedBy() iter.Seq2[string, string] { return m.awaitedBy.all() }
 
+// Notifies implements [Snapshot]: all listeners are notified at the settlement.
+func (m *MemStore) Notifies(string) bool { return false }
+
 // AllListeners implements [Snapshot].
 func (m *MemStore) AllListeners() iter.Seq2[string, string] { return m.listeners.all() }
 

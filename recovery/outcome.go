@@ -1,6 +1,10 @@
 package recovery
 
-import "perdure/internal/canonical"
+import (
+	"slices"
+
+	"perdure/internal/canonical"
+)
 
 // Outcome is how a finished operation ended: with a value, or with a failure.
 type Outcome struct {
@@ -30,7 +34,7 @@ const (
 // AppendOutcome appends the canonical encoding of o to b: 0 and the value, or 1 and the failure.
 func AppendOutcome(b []byte, o Outcome) []byte {
 	if o.Failure == nil {
-		return append(append(b, outcomeValue), o.Data...)
+		return append(append(slices.Grow(b, 1+len(o.Data)), outcomeValue), o.Data...)
 	}
 	b = append(b, outcomeFailure)
 	b = canonical.AppendBytes(b, o.Failure.Type)

@@ -34,7 +34,8 @@ type Store interface {
 	// AwaitedBy returns the promises whose callback set holds awaiter.
 	AwaitedBy(awaiter string) []string
 
-	// Listeners returns the addresses to notify when the promise settles.
+	// Listeners returns the addresses to notify when the promise settles. A store whose owner notifies them itself, in
+	// parts ([Objects].Notifies), returns none.
 	Listeners(id string) []string
 	// AddListener adds an address; adding it again changes nothing.
 	AddListener(id, address string)

@@ -77,11 +77,15 @@ const (
 	// RuleEntity: an entity has the task, the deadline and the promises of clients' calls that it needs. The rules of
 	// its lists and its lock are those of package entity.
 	RuleEntity = "entity"
+	// RuleBacklog: at an entity wait no more operations of clients than it admits.
+	RuleBacklog = "entity_backlog"
 	// RuleHeartbeat: heartbeats are of open executions whose headers say so, and of steps that have no result.
 	RuleHeartbeat = "step_heartbeat"
 	// RuleSection: a critical section belongs to an open execution, its promise says whether it is entered, and it has
 	// locked the entities of this partition.
 	RuleSection = "critical_section"
+	// RulePurge: what is being purged has ended, and the deadline index leads to it.
+	RulePurge = "purge"
 )
 
 // Violation is one broken rule in a state.
@@ -233,12 +237,14 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.Callback:   (*auditor).callback,
 	keys.AwaitedBy:  (*auditor).awaited,
 	keys.Listener:   (*auditor).listener,
+	keys.Notify:     (*auditor).notification,
 	keys.Header:     (*auditor).header,
 	keys.Journal:    (*auditor).entry,
 	keys.Graph:      (*auditor).storedGraph,
 	keys.Node:       (*auditor).node,
 	keys.Latch:      (*auditor).latch,
 	keys.Heartbeat:  (*auditor).heartbeats,
+	keys.Remains:    (*auditor).remains,
 	keys.Entity:     (*auditor).entityHead,
 	keys.EntityItem: (*auditor).entityItem,
 	keys.Holder:     (*auditor).holder,

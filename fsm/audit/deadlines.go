@@ -51,6 +51,14 @@ func (a *auditor) deadline(key, value []byte) {
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.ChildrenAt != at {
 			stray("no execution whose children are reached then")
 		}
+	case keys.DeadlinePurge:
+		if h, ok := a.storedHeader(ns, objectID); at != state.RemainsAt && (!ok || h.Purge == "" || h.PurgeAt != at) || at == state.RemainsAt && !a.Has(keys.Of(keys.Remains, ns, objectID)) {
+			stray("nothing that is to be purged then")
+		}
+	case keys.DeadlineNotify:
+		if n, ok := readable(state.ReadNotification(a.From, ns, objectID)); !ok || n.AtMS != at {
+			stray("no settled promise whose listeners are notified then")
+		}
 	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {

@@ -54,6 +54,26 @@ func (a *auditor) entityHead(key, value []byte) {
 		bad("its first scheduled signal is for %d, its head has %d, which is in the index: %t", due, e.DueAt, a.Has(keys.DeadlineOf(keys.DeadlineEntity, e.DueAt, ns, entityID)))
 	}
 	a.entityTask(ns, e)
+	a.backlog(ns, e)
+}
+
+// backlog checks the bound of an entity's backlog by the operations of clients alone: each of them was admitted while
+// less than the bound waited. Messages of functions and entities are bounded where they are sent.
+func (a *auditor) backlog(ns string, e state.Entity) {
+	entries, bytes, largest := 0, 0, 0
+	for _, list := range [][]entity.Entry{e.Lane, e.Queue, e.Delayed} {
+		for _, item := range list {
+			if item.Message.From().Kind == entity.PartyClient {
+				entries++
+				bytes += item.Bytes()
+				largest = max(largest, item.Bytes())
+			}
+		}
+	}
+	if entries > state.MaxEntityQueue || entries > 0 && bytes-largest >= state.MaxEntityBytes {
+		a.found(ns, string(e.ID), RuleBacklog, "%d operations of clients wait with %d bytes, the bounds are %d and %d",
+			entries, bytes, state.MaxEntityQueue, state.MaxEntityBytes)
+	}
 }
 
 // entityTask checks that an entity has the task that it needs.

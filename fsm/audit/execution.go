@@ -72,7 +72,11 @@ func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) 
 	}
 	a.grace(ns, h)
 	a.incarnation(ns, h)
-	a.cleanup(ns, h, entries)
+	a.purge(ns, h)
+	purging := a.belowPurge(ns, h)
+	if !purging {
+		a.cleanup(ns, h, entries)
+	}
 	p, ok := a.storedPromise(ns, h.ID)
 	if !ok {
 		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a promise")
@@ -85,7 +89,9 @@ func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) 
 		if ok {
 			a.found(ns, h.ID, RuleOrphanExecution, "a graph run with a task")
 		}
-		a.graphRun(ns, h, entries)
+		if !purging {
+			a.graphRun(ns, h, entries)
+		}
 	case !ok:
 		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a task")
 	case (t.State == recovery.TaskSuspended) != (h.Status == journal.StatusBlocked):
@@ -101,7 +107,7 @@ func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) 
 	if err != nil {
 		return // the journal is broken, and said to be
 	}
-	if h.Kind != state.KindGraph {
+	if h.Kind != state.KindGraph && !purging {
 		a.results(ns, h, entries, replay)
 	}
 	if !h.Status.Terminal() && p.State == recovery.PromisePending {
@@ -304,6 +310,8 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend:
 		if !pending || !state.OfSend(p) || !h.Belongs(p.Incarnation) || r.Open != 1 {
 			bad("send")
+		} else if state.OfNewPromise(p) && !state.HasSecret(p, r.Input) {
+			bad("promise of another secret")
 		}
 	case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:
 		if !pending || !p.External || p.Incarnation != h.Incarnation {

@@ -36,6 +36,9 @@ func (a *auditor) incarnationOf(key []byte) (ns string, h state.Header, incarnat
 		return "", state.Header{}, 0, nil, false
 	}
 	h, ok = a.storedHeader(ns, more[0])
+	if a.ofPurged(ns, more[0], incarnation) || !ok && a.swept(ns, more[0], h, ok) {
+		return "", state.Header{}, 0, nil, false
+	}
 	if !ok || h.Kind != state.KindGraph || incarnation > h.Incarnation || incarnation < h.Incarnation && h.Generation == 0 {
 		a.found(ns, more[0], RuleGraph, "a %s of incarnation %d, and no such graph run", keys.NameOf(key), incarnation)
 		return "", state.Header{}, 0, nil, false

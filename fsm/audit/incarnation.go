@@ -38,19 +38,21 @@ func (a *auditor) swept(ns, objectID string, h state.Header, ok bool) bool {
 		return h.SweepAt != 0
 	}
 	for promise, is := id.PromiseID(objectID).Parent(); is; promise, is = promise.Parent() {
-		if above, ok := a.storedHeader(ns, string(promise)); ok && above.SweepAt != 0 {
+		if above, ok := a.storedHeader(ns, string(promise)); ok && (above.SweepAt != 0 || above.Purge != "") {
 			return true
 		}
 	}
 	return false
 }
 
-// erased reports whether a sweep may have deleted an execution: one above it has had a former incarnation.
+// erased reports whether a sweep or a purge may have deleted an execution: one above it has had a former incarnation, is being
+// purged, or is gone.
 func (a *auditor) erased(ns, objectID string) bool {
 	for promise, is := id.PromiseID(objectID).Parent(); is; promise, is = promise.Parent() {
-		if above, ok := a.storedHeader(ns, string(promise)); ok && above.Generation > 0 {
+		if above, ok := a.storedHeader(ns, string(promise)); ok && (above.Generation > 0 || above.Purge != "") {
 			return true
 		}
 	}
-	return false
+	root := id.PromiseID(objectID).Root()
+	return !a.Has(keys.Of(keys.Header, ns, root)) && a.number(state.MetaFeature) >= state.LevelFunctions
 }

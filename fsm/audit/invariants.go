@@ -86,6 +86,12 @@ func (x *touched) note(key []byte, removed bool) error {
 		if !removed {
 			x.listeners = append(x.listeners, touchedPair{ns, more[0], more[1]})
 		}
+	case keys.Notify:
+		ns, more, err := parts(1)
+		if err != nil {
+			return err
+		}
+		x.add(ns, more[0])
 	case keys.Deadline:
 		kind, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {

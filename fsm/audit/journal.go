@@ -72,6 +72,8 @@ func (a *auditor) endGroup() {
 		if s := journal.StatusOf(g.entries); !s.Terminal() {
 			a.found(g.ns, g.id, RuleOrphanJournal, "the journal of incarnation %d is %s, and the run was retried since", g.incarnation, s)
 		}
+	case a.ofPurged(g.ns, g.id, g.incarnation):
+		return // a purge has deleted the first entries
 	case a.swept(g.ns, g.id, h, ok):
 		return // a sweep has deleted the first entries
 	case ok:

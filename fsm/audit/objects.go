@@ -99,6 +99,29 @@ func (a *auditor) listener(key, value []byte) {
 	}
 }
 
+// notification checks what is left of a settled promise's listeners: recovery.CheckPromise checks that there are some.
+func (a *auditor) notification(key, value []byte) {
+	ns, more, _, ok := a.parts(key, 1)
+	if !ok {
+		return
+	}
+	objectID := more[0]
+	n, err := state.DecodeNotification(value)
+	if err != nil {
+		a.damaged(ns, objectID, key, err.Error())
+		return
+	}
+	if !a.canonical(ns, objectID, key, keys.Of(keys.Notify, ns, objectID), nil) {
+		return
+	}
+	if _, ok := a.storedPromise(ns, objectID); !ok {
+		a.found(ns, objectID, recovery.ListenerForSettledPromise, "listeners are to be notified at %d, and there is no promise", n.AtMS)
+	}
+	if !a.Has(keys.DeadlineOf(keys.DeadlineNotify, n.AtMS, ns, objectID)) {
+		a.found(ns, objectID, RuleDeadline, "its listeners are notified at %d, which is not in the index", n.AtMS)
+	}
+}
+
 func (a *auditor) pair(key, value []byte) (ns string, p pair, ok bool) {
 	ns, more, _, ok := a.parts(key, 2)
 	if !ok {

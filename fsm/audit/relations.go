@@ -40,6 +40,11 @@ func (o objects) AwaitedBy(awaiter string) []string {
 // Listeners implements recovery.Objects.
 func (o objects) Listeners(objectID string) []string { return o.seconds(keys.Listener, objectID) }
 
+// Notifies implements recovery.Objects.
+func (o objects) Notifies(objectID string) bool {
+	return state.Must{From: o.from}.Has(keys.Of(keys.Notify, o.ns, objectID))
+}
+
 // seconds lists the second parts of a relation's pairs with a given first part. It skips unreadable keys,
 // which are reported at their own position.
 func (o objects) seconds(family keys.Family, first string) (out []string) {

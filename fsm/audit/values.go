@@ -53,6 +53,7 @@ import (
 //	outputs, statuses              rows, Definition 1                             reduction.Recover, WellFormed
 //	graph, input                   graph, journal, former incarnation's graph     graphRun
 //	result of a graph run          journal, outputs of its sinks                  graphRun
+//	listeners left to notify       notification, listeners, deadline index        notification, recovery.CheckPromise
 //	deadline                       object, deadline index                         deadline, recovery.CheckPromise, CheckTask, grace, row
 //	pending task                   task, ready queue                              queued, place
 //	execution                      header, visibility index                       execution, listed

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ type receiver struct {
 	hash   uint64
 }
 
-// assign gives pending tasks to the entry's grants, the longest pending first.
+// assign gives pending tasks to the entry's grants: see waiting.
 func (t *txn) assign(grants []*commandv1.Grant) {
 	for len(grants) > 0 {
 		var group []*receiver
@@ -125,9 +126,11 @@ func (t *txn) pending(q state.Queue) int {
 type waiting struct {
 	order        int64
 	function, id string
+	turn         int // see inTurns
 }
 
-// waiting lists pending tasks of a grant's functions, up to its capacity, oldest first.
+// waiting lists pending tasks of a grant's functions, up to its capacity: oldest first, and in turns among functions if
+// not all fit.
 func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 	var all []waiting
 	for _, q := range t.queuesOf(o) {
@@ -144,7 +147,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 			if n == 0 {
 				t.m.head[q] = order
 			}
-			all = append(all, waiting{order, q.Function, taskID})
+			all = append(all, waiting{order: order, function: q.Function, id: taskID})
 			n++
 			return n < credit
 		})
@@ -159,5 +162,34 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		return strings.Compare(a.id, b.id)
 	})
 	all = slices.Compact(all) // a grant may name a function twice
+	if len(all) > credit && t.m.feature >= state.LevelFunctions {
+		inTurns(all, credit, t.index)
+	}
 	return all[:min(len(all), credit)]
+}
+
+// inTurns orders tasks, which are sorted by age, by functions: the oldest of each function, then the second of each. If
+// there is less credit than there are functions, every second entry begins with another function, so that one with many
+// old tasks does not keep the others waiting.
+func inTurns(all []waiting, credit int, index uint64) {
+	var functions []string
+	seen := map[string]int{}
+	for i := range all {
+		w := &all[i]
+		if seen[w.function] == 0 {
+			functions = append(functions, w.function)
+		}
+		w.turn = seen[w.function]
+		seen[w.function]++
+	}
+	place := map[string]int{} // within a turn, if not by age
+	if credit < len(functions) && index%2 == 0 {
+		slices.Sort(functions)
+		for i, fn := range functions {
+			place[fn] = (i + int(index/2%uint64(len(functions)))) % len(functions)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b waiting) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(place[a.function], place[b.function]))
+	})
 }

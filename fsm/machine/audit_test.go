@@ -26,6 +26,7 @@ type census struct {
 	callbacks  [][2]string
 	awaitedBy  [][2]string
 	listeners  [][2]string
+	notifies   map[string]int64
 	headers    map[string]state.Header
 	journals   map[string][]journal.Entry
 	timers     map[keys.DeadlineKind][]timer
@@ -50,7 +51,7 @@ func takeCensus(r state.Reader) *census {
 	c := &census{
 		promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, headers: map[string]state.Header{},
 		journals: map[string][]journal.Entry{}, timers: map[keys.DeadlineKind][]timer{}, ready: map[string]int64{},
-		visibility: map[string]keys.VisibilityClass{},
+		visibility: map[string]keys.VisibilityClass{}, notifies: map[string]int64{},
 	}
 	replies, ages, sized := map[string]bool{}, 0, uint64(0)
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
@@ -72,6 +73,10 @@ func takeCensus(r state.Reader) *census {
 			c.awaitedBy = append(c.awaitedBy, c.pair(key))
 		case keys.Listener:
 			c.listeners = append(c.listeners, c.pair(key))
+		case keys.Notify:
+			var n state.Notification
+			n, err = state.DecodeNotification(value)
+			c.notifies[idOfKey(key)] = n.AtMS
 		case keys.Header:
 			var h state.Header
 			h, err = state.DecodeHeader(value)
@@ -223,6 +228,11 @@ func (c *census) Callbacks(awaited string) []string { return seconds(c.callbacks
 func (c *census) AwaitedBy(awaiter string) []string { return seconds(c.awaitedBy, awaiter) }
 func (c *census) Listeners(objectID string) []string {
 	return seconds(c.listeners, objectID)
+}
+
+func (c *census) Notifies(objectID string) bool {
+	_, ok := c.notifies[objectID]
+	return ok
 }
 
 func sorted[V any](m map[string]V) iter.Seq[V] {

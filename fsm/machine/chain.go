@@ -68,15 +68,13 @@ func (t *txn) chain(ns string, st recovery.Settlement) {
 
 // notify is the part of the chain for awaiters and listeners.
 func (t *txn) notify(ns string, st recovery.Settlement) {
+	if !st.Changed {
+		return
+	}
 	for _, awaiter := range st.Awaiters {
 		t.wake(ns, awaiter, st.Promise.ID)
 	}
-	for _, address := range st.Listeners {
-		if t.answerAwaiting(ns, address, st.Promise) {
-			continue
-		}
-		t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, st.Promise.ID, address})
-	}
+	t.notifyFirst(ns, st.Promise)
 }
 
 // wake resumes an awaiter's task. It resumes an awaiter with a journal only when its wait is satisfied; until

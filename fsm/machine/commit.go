@@ -65,7 +65,8 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if req.ContinueAsNew != nil {
 		return t.continueAsNew(ex, cmd)
 	}
-	c := &commit{t: t, ex: ex, req: req, request: cmd.GetRequest().GetId(), first: ex.j.NextSeq(), state: recovery.TaskAcquired}
+	c := &t.m.committing
+	*c = commit{t: t, ex: ex, req: req, request: cmd.GetRequest().GetId(), first: ex.j.NextSeq(), state: recovery.TaskAcquired, own: c.own[:0]}
 	if err := c.arm(); err != nil {
 		return nil, err
 	}
@@ -95,35 +96,43 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 // held finds the execution a token names and checks that the token is the current one. It returns the
 // execution even with a refusal, if the incarnation is the token's.
 func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Error) {
-	stale := func(why string) *api.Error {
-		return api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is no longer yours: %s", token.GetId(), why).
-			With("namespace", ns).With("id", token.GetId())
-	}
 	ex, ok := t.execution(ns, token.GetId())
 	if !ok {
-		return nil, stale("there is no such execution")
+		return nil, staleTask(ns, token, "there is no such execution")
 	}
 	if token.Incarnation != ex.h.Incarnation {
-		return nil, stale("the token is of another incarnation")
+		return nil, staleTask(ns, token, "the token is of another incarnation")
 	}
 	if _, err := recovery.Fence(t.store(ns), t.now, recovery.TaskRef{ID: token.Id, Incarnation: token.Incarnation, Version: token.Version}); err != nil {
 		var why *recovery.Error
 		if !errors.As(err, &why) {
 			panic(state.Fault{Err: err})
 		}
-		return ex, stale(why.Detail).With("rule", why.Rule)
+		return ex, staleTask(ns, token, why.Detail).With("rule", why.Rule)
 	}
 	return ex, nil
+}
+
+func staleTask(ns string, token *perdurev1.TaskToken, why string) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is no longer yours: %s", token.GetId(), why).
+		With("namespace", ns).With("id", token.GetId())
+}
+
+// commitReply is the answer to a commit, in one piece of memory.
+type commitReply struct {
+	reply commandv1.Reply
+	kind  commandv1.Reply_Commit
+	msg   perdurev1.CommitReply
 }
 
 // commitAnswer is the answer from which the worker continues: the task's state, and the journal entries from
 // known on that the worker did not write. For a repeated commit (c is nil) these are all entries from known
 // on.
 func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState, c *commit) *commandv1.Reply {
-	reply := &perdurev1.CommitReply{
-		State: wire.EncodeTaskState(left), Status: wire.EncodeStatus(ex.h.Status),
-		NextSeq: ex.h.Events, NextChild: t.history(ex).NextChild(),
-	}
+	answer := t.m.commitReplies.Next()
+	reply := &answer.msg
+	reply.State, reply.Status = wire.EncodeTaskState(left), wire.EncodeStatus(ex.h.Status)
+	reply.NextSeq, reply.NextChild = ex.h.Events, t.history(ex).NextChild()
 	upper := ex.h.Events
 	if c != nil {
 		upper = c.first
@@ -138,7 +147,8 @@ func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState,
 	if !fits {
 		reply.Entries = nil // the worker reads the journal, which comes in pages
 	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: reply}}
+	answer.kind.Commit, answer.reply.Kind = reply, &answer.kind
+	return &answer.reply
 }
 
 // answerBytes bounds the journal entries that the answer to a commit carries. An answer without entries
@@ -217,7 +227,7 @@ func (c *commit) event(ev journal.Event) error {
 		if cancelling {
 			return c.end(journal.ExecutionCancelled{Reason: c.ex.endReason("cancelled")})
 		}
-		return c.end(e)
+		return c.end(ev)
 	case journal.ExecutionFailed:
 		if cancelling {
 			return c.end(journal.ExecutionCancelled{Reason: c.ex.endReason("cancelled")})
@@ -225,29 +235,29 @@ func (c *commit) event(ev journal.Event) error {
 		if retried, err := c.retryChild(e, c.request); retried || err != nil {
 			return err
 		}
-		return c.end(e)
+		return c.end(ev)
 	case journal.ExecutionCancelled:
-		return c.end(e)
+		return c.end(ev)
 	}
 	if cancelling {
 		// A cancel was applied before this commit. Results of started attempts are facts and are recorded;
 		// new work does not start. The answer's status notifies the worker.
 		if done, ok := ev.(journal.InvokeCompleted); ok {
 			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt && runsLocally(inv.Kind) {
-				return c.append(done)
+				return c.append(ev)
 			}
 		}
 		return nil
 	}
 	switch e := ev.(type) {
 	case journal.InvokeScheduled:
-		return c.invoke(e)
+		return c.invoke(e, ev)
 	case journal.InvokeStarted:
-		return c.local(e.Promise, e)
+		return c.local(e.Promise, ev)
 	case journal.InvokeCompleted:
-		return c.local(e.Promise, e)
+		return c.local(e.Promise, ev)
 	case journal.InvokeRetrying:
-		return c.local(e.Promise, e)
+		return c.local(e.Promise, ev)
 	case journal.TimerScheduled:
 		return c.timer(e)
 	case journal.ExecutionAwaiting:
@@ -275,12 +285,12 @@ func runsLocally(k journal.InvokeKind) bool {
 	return k == journal.InvokeStep || k == journal.InvokeHTTP
 }
 
-// invoke begins a side effect: a local step's record, a child execution, or a one-way operation.
-func (c *commit) invoke(e journal.InvokeScheduled) error {
+// invoke begins a side effect: a local step's record, a child execution, or a one-way operation. ev is e.
+func (c *commit) invoke(e journal.InvokeScheduled, ev journal.Event) error {
 	if e.Invoke == journal.InvokeSend {
 		return c.send(e)
 	}
-	if err := c.append(e); err != nil {
+	if err := c.append(ev); err != nil {
 		return err
 	}
 	switch e.Invoke {

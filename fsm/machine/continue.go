@@ -112,12 +112,18 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 	case h.Incarnation == t.index:
 		return beganNow(ex)
 	}
+	if h.Purge != "" {
+		return beingPurged(ex)
+	}
 	if h.ChildrenAt != 0 {
 		// The children that the cancel or the end has not reached yet are children of this incarnation.
 		if t.reachMoreChildren(ex.ns, h.ID); h.ChildrenAt != 0 {
 			return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "execution %q still ends its children", h.ID).
 				With("namespace", ex.ns).With("id", h.ID)
 		}
+	}
+	if t.notifying(ex.ns, h.ID) {
+		return errNotifying(ex.ns, h.ID)
 	}
 	if cleanup := h.CleanupID(); cleanup != "" {
 		t.runExpirations(ex.ns, cleanup)

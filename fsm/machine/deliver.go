@@ -49,15 +49,18 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 }
 
 // waitsForEntry reports whether a message can be applied only in a later entry: it starts a child again that
-// has begun in this one, and two incarnations cannot have the same number. The sender repeats the message and
-// those after it.
+// has begun in this one, and two incarnations cannot have the same number, or whose former result has not reached all
+// that wait for it. The sender repeats the message and those after it.
 func (t *txn) waitsForEntry(msg *commandv1.Message) bool {
 	w := msg.GetStartChild()
 	if w == nil || !w.Again {
 		return false
 	}
 	old, ok := t.execution(msg.Namespace, msg.ToId)
-	return ok && old.h.Incarnation == t.index && old.h.ParentPromise == w.PromiseId && old.h.ParentIncarnation != msg.FromIncarnation
+	if !ok || old.h.ParentPromise != w.PromiseId || old.h.ParentIncarnation == msg.FromIncarnation {
+		return false
+	}
+	return old.h.Incarnation == t.index || t.notifying(msg.Namespace, msg.ToId) && !t.released(msg.Namespace, msg.ToId, nil)
 }
 
 // receive applies one message. It answers or drops a message that can no longer take effect and never refuses

@@ -18,8 +18,8 @@ import (
 // of this partition's functions and entities. The leaders of other partitions hold theirs back once they know. A message
 // that was sent is never refused, so a backlog may exceed the bounds by what is under way.
 const (
-	maxEntityQueue = 10_000
-	maxEntityBytes = 16 << 20
+	maxEntityQueue = state.MaxEntityQueue
+	maxEntityBytes = state.MaxEntityBytes
 )
 
 // fullRetryMS is after what time a refused operation should come again.
@@ -199,6 +199,9 @@ func (t *txn) expireAnswer(ns, call string) {
 	p, ok := t.store(ns).Promise(call)
 	if !ok || !p.State.Settled() || p.SettledAt+state.AnswerRetentionMS > t.now {
 		return
+	}
+	if !t.released(ns, call, nil) {
+		return // the deadline stays
 	}
 	t.remove(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerRetentionMS, ns, call))
 	t.forget(ns, call)

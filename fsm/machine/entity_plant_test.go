@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,6 +25,17 @@ func (s *plot) entityHead(entityID string, change func(*state.Entity)) {
 	}
 	change(&e)
 	s.put(key, state.EncodeEntityHead(e.State, e.EntityWork))
+}
+
+// queueUp queues so many signals of clients, with inputs of so many bytes, at an entity.
+func (s *plot) queueUp(entityID string, n, size int) {
+	s.t.Helper()
+	for i := range n {
+		item := entity.Entry{Seq: uint64(1_000 + i), Message: entity.Signal{Origin: client, Entity: entity.ID(entityID), Request: strconv.Itoa(i),
+			Operation: "add", Input: make([]byte, size)}}
+		s.put(keys.EntityItemOf(ns, entityID, keys.Queued, item.Seq), entity.AppendEntry(nil, item))
+	}
+	s.entityHead(entityID, func(e *state.Entity) { e.NextSeq = uint64(1_000 + n) })
 }
 
 // first returns the first key of an entity's list.
@@ -54,6 +66,13 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 	v = w.resumed(v)
 	w.commit(v, "ecall acc@1 add 3")
 	w.do(signalEntityCmd(w.request(), "acc@2", "add", "1", 0))
+	for _, within := range [][2]int{{9_000, 0}, {4, 4 << 20}} {
+		s := &plot{t: t, state: home.state.Clone(), cfg: home.cfg}
+		s.queueUp("acc@busy", within[0], within[1])
+		if found := audited(t, s.state, s.cfg); len(found) > 0 {
+			t.Fatalf("a backlog of %v within the bounds:\n%s", within, lines(found))
+		}
+	}
 	if found := audited(t, home.state, home.cfg); len(found) > 0 {
 		t.Fatalf("before anything was planted:\n%s", lines(found))
 	}
@@ -85,6 +104,8 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 		{"an operation that is gone", audit.RuleEntity, "acc@busy", func(s *plot) { s.drop(s.first("acc@busy", keys.Queued)) }},
 		{"a scheduled signal that is gone", audit.RuleEntity, "acc@busy", func(s *plot) { s.drop(s.first("acc@busy", keys.Delayed)) }},
 		{"operations without an entity", audit.RuleEntity, "acc@busy", func(s *plot) { s.drop(keys.Of(keys.Entity, ns, "acc@busy")) }},
+		{"more operations than an entity admits", audit.RuleBacklog, "acc@busy", func(s *plot) { s.queueUp("acc@busy", 10_000, 0) }},
+		{"more bytes than an entity admits", audit.RuleBacklog, "acc@busy", func(s *plot) { s.queueUp("acc@busy", 5, 4<<20) }},
 		{"a number that comes again", entity.EntryOrder, "acc@busy", func(s *plot) {
 			s.entityHead("acc@busy", func(e *state.Entity) { e.NextSeq = 1 })
 		}},

@@ -47,6 +47,9 @@ func (t *txn) leaveSection(ex *execution) {
 	if t.m.feature < state.LevelFunctions {
 		return
 	}
+	if ex.holder == nil && t.none(keys.AppendUint64(keys.Append(t.m.arena.open(), keys.Holder, ex.ns, ex.h.ID), ex.h.Incarnation)) {
+		return // it never was in one
+	}
 	h := t.holder(ex)
 	if h.Phase == entity.Acquiring || h.Phase == entity.Inside {
 		out := h.End()

@@ -104,7 +104,7 @@ func (t *txn) touch(ex *execution) *execution {
 	if !ex.touched {
 		ex.touched, ex.before = true, ex.h
 		if ex.j != nil {
-			ex.j.Begin()
+			ex.j.BeginWith(t.undo())
 		}
 		ex.run.begin()
 		t.touched = append(t.touched, ex)
@@ -138,7 +138,7 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 func (t *txn) history(ex *execution) *journal.State {
 	if ex.j == nil {
 		ex.j = t.readJournal(ex)
-		ex.j.Begin()
+		ex.j.BeginWith(t.undo())
 	}
 	return ex.j
 }

@@ -44,7 +44,10 @@ func (m *executionModel) begins(h *state.Header, first journal.ExecutionStarted)
 		if i < 0 {
 			return fail("nobody has started it")
 		}
-		m.flights[i].done, m.flights[i].came, m.flights[i].answers = true, true, []string{""}
+		f := m.flights[i]
+		f.done, f.came = true, true
+		// What a former incarnation has cancelled after the entries that a restart keeps stays cancelled.
+		f.answers = addOnce(slices.DeleteFunc(f.answers, func(a string) bool { return a != modelCancelled }), "")
 	}
 	m.runs[h.ID] = r
 	r.log = []journal.Entry{{Event: first}}
@@ -190,6 +193,11 @@ func (m *executionModel) before(r *modelRun) {
 				r.log = append(r.log, journal.Entry{Event: journal.SignalDelivered{Name: f.name, Payload: recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte(f.payload)})}})
 			}
 			m.look()
+		case journal.TimerScheduled, journal.RandomGenerated, journal.TimeRecorded, journal.JoinSetCreated:
+			_ = m.says(r, e) // what follows may cancel an operation by its number
+		case journal.SignalReceived:
+			r.ops = append(r.ops, &modelOp{modelWorld: &modelWorld{}, call: journal.KindExecutionAwaiting, resolved: true})
+			m.act.events = m.act.events[1:]
 		default:
 			m.act.events = m.act.events[1:]
 		}
@@ -223,6 +231,9 @@ func (m *executionModel) calledAgain(r *modelRun, op, was *modelOp) error {
 	world.child = &c
 	op.modelWorld, op.seen = &world, 0
 	m.calls[callKey(c.promise, c.incarnation)] = &c
+	if op.cancelled || r.cancels(c.promise) {
+		m.tell(&c, false)
+	}
 	return nil
 }
 

@@ -169,6 +169,9 @@ func (s *executionRefinement) explain(n *novelty) error {
 		return err
 	}
 	s.stats[n.entries[0].Event.Kind().String()]++
+	if wait, ok := n.entries[0].Event.(journal.ExecutionAwaiting); ok && wait.Wait == journal.AwaitJoinSet {
+		s.stats["waits for a set"]++
+	}
 	n.entries = n.entries[1:]
 	return nil
 }
@@ -340,6 +343,8 @@ func (s *executionRefinement) operation(r *modelRun, next uint32) string {
 		return fmt.Sprint("cleanup ", 2000+d(9000))
 	case k == 12:
 		return "time 4"
+	case k == 13:
+		return "set"
 	}
 	return "step " + s.name("step") + pick(d, []string{" -> x", " -> y", " !bad:no"})
 }
@@ -350,6 +355,55 @@ func (r *modelRun) awaitable() (out []string) {
 		kind := op.call == journal.KindInvokeScheduled && !local(op.invoke) || op.call == journal.KindTimerScheduled
 		if kind && !op.resolved && !op.cancelled {
 			out = append(out, fmt.Sprint(n))
+		}
+	}
+	return out
+}
+
+// setOf is the join set that a child was submitted to.
+func (r *modelRun) setOf(child int) (set *modelOp, n int) {
+	for n, op := range r.ops {
+		if slices.Contains(op.members, uint32(child)) {
+			return op, n
+		}
+	}
+	return nil, 0
+}
+
+// sets submits children to join sets from which nothing was taken, and takes results from sets. It returns the next child
+// number, too.
+func (s *executionRefinement) sets(r *modelRun, next uint32) (text []string, _ uint32) {
+	var open []string
+	for n, op := range r.ops {
+		taken := slices.ContainsFunc(op.members, func(m uint32) bool { return r.ops[m].consumed })
+		if op.call == journal.KindJoinSetCreated && !taken {
+			open = append(open, fmt.Sprint(n))
+		}
+	}
+	for n, op := range r.ops {
+		if op.invoke != journal.InvokeFunction || op.call != journal.KindInvokeScheduled {
+			continue
+		}
+		switch owner, set := r.setOf(n); {
+		case owner == nil && !s.calm && s.draw(3) > 0:
+			if len(open) == 0 {
+				text, open = append(text, "set"), append(open, fmt.Sprint(next))
+				next++
+			}
+			text = append(text, fmt.Sprintf("submit %s %d", pick(s.draw, open), n))
+		case owner != nil && op.resolved && !op.consumed && op.result != "" && op.result[0] != '!':
+			text = append(text, fmt.Sprintf("taken %d %d -> %s", set, n, op.result))
+			open = slices.DeleteFunc(open, func(o string) bool { return o == fmt.Sprint(set) })
+		}
+	}
+	return text, next
+}
+
+// nextOf are the waits for the next result of a join set.
+func (r *modelRun) nextOf() (out []string) {
+	for n, op := range r.ops {
+		if set, at := r.setOf(n); set != nil && !op.resolved && !op.cancelled {
+			out = append(out, fmt.Sprintf("next %d %d", at, n))
 		}
 	}
 	return out
@@ -370,6 +424,8 @@ func (s *executionRefinement) turn(r *modelRun, next uint32) string {
 	if d(12) == 0 && r.cleanupOf == nil {
 		return "continue " + s.name("in") // without anything else
 	}
+	sets, next := s.sets(r, next)
+	text = append(text, sets...)
 	if len(r.ops) < 20 && !s.calm {
 		for range 1 + d(3) {
 			op := s.operation(r, next)
@@ -380,7 +436,9 @@ func (s *executionRefinement) turn(r *modelRun, next uint32) string {
 		}
 	}
 	if open := r.awaitable(); len(open) > 0 && d(3) > 0 {
-		if how := d(4); how == 0 {
+		if next := r.nextOf(); len(next) > 0 && d(2) == 0 {
+			text = append(text, pick(d, next))
+		} else if how := d(4); how == 0 {
 			text = append(text, "await "+pick(d, open))
 		} else {
 			text = append(text, pick(d, []string{"any ", "all "})+strings.Join(open, ","))
@@ -666,7 +724,7 @@ func TestExecutionRefinement(t *testing.T) {
 	}
 	t.Logf("%v", stats)
 	for _, what := range []string{"begun", "begun again", "erased", "restarts", "InvokeRetrying", "InvokeCompleted", "TimerFired", "SignalReceived",
-		"ExecutionResumed", "ExecutionCancelled", "ExecutionFailed", "stale commits", "repeated commits", "late shipments", "calm"} {
+		"ExecutionResumed", "ExecutionCancelled", "ExecutionFailed", "JoinSetSubmitted", "JoinSetAwaited", "waits for a set", "stale commits", "repeated commits", "late shipments", "calm"} {
 		if stats[what] == 0 {
 			t.Errorf("this test never has any %s", what)
 		}

@@ -12,6 +12,8 @@ type write struct {
 	key     []byte
 	value   []byte
 	removed bool
+	// object is what value decodes to, a *recovery.Promise or *recovery.Task, which nothing changes; nil for other values.
+	object any
 	// fresh: the Reader below lacks this key, so a later removal leaves no tombstone. Otherwise a task that
 	// becomes pending and is acquired in one entry would leave one where queues are scanned.
 	fresh bool
@@ -29,6 +31,10 @@ type layer struct {
 	below state.Reader
 	tree  *btree.BTreeG[*write]
 	log   []*write
+	// bytes are those of the values that were put.
+	bytes int
+	// puts are the families of which the layer has put a key since reset.
+	puts [256]bool
 	// probe is the lookup key of point reads.
 	probe write
 	// spare are unused writes.
@@ -41,20 +47,28 @@ func newLayer(below state.Reader) *layer {
 
 func (l *layer) reset() {
 	l.tree.Clear(true)
-	l.log = l.log[:0]
+	l.bytes = 0
+	l.log, l.puts = l.log[:0], [256]bool{}
 }
 
 func (l *layer) Get(key []byte) ([]byte, bool, error) {
-	if len(l.log) > 0 {
-		l.probe.key = key
-		if w, ok := l.tree.Get(&l.probe); ok {
-			if w.removed {
-				return nil, false, nil
-			}
-			return w.value, true, nil
+	if w := l.find(key); w != nil {
+		if w.removed {
+			return nil, false, nil
 		}
+		return w.value, true, nil
 	}
 	return l.below.Get(key)
+}
+
+// find is the layer's own write of a key; nil if there is none.
+func (l *layer) find(key []byte) *write {
+	if len(l.log) == 0 {
+		return nil
+	}
+	l.probe.key = key
+	w, _ := l.tree.Get(&l.probe)
+	return w
 }
 
 // next is an unused write, of those that were allocated together.
@@ -73,6 +87,13 @@ func (l *layer) put(key, value []byte) {
 	l.set(w)
 }
 
+// putObject is put of a value together with what it decodes to.
+func (l *layer) putObject(key, value []byte, object any) {
+	w := l.next()
+	w.key, w.value, w.object = key, value, object
+	l.set(w)
+}
+
 func (l *layer) remove(key []byte) {
 	w := l.next()
 	w.key, w.removed = key, true
@@ -88,6 +109,10 @@ func (l *layer) putFresh(key, value []byte) {
 
 // set takes ownership of x; the caller must not use it afterwards.
 func (l *layer) set(x *write) {
+	l.bytes += len(x.value)
+	if !x.removed {
+		l.puts[x.key[0]] = true
+	}
 	w, ok := l.tree.Get(x)
 	switch {
 	case !ok:
@@ -95,10 +120,10 @@ func (l *layer) set(x *write) {
 		l.tree.ReplaceOrInsert(x)
 		l.log = append(l.log, x)
 	case x.removed && w.fresh:
-		w.void, w.value = true, nil
+		w.void, w.value, w.object = true, nil, nil
 		l.tree.Delete(w)
 	default:
-		w.value, w.removed = x.value, x.removed
+		w.value, w.object, w.removed = x.value, x.object, x.removed
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 	"perdure/id"
+	"perdure/internal/slab"
 )
 
 // Config configures a machine. It must be the same on every replica of a partition.
@@ -35,6 +36,8 @@ type Config struct {
 	// CheckInvariants checks the state after every command by the rules' own invariants. A violation stops
 	// the machine.
 	CheckInvariants bool
+	// notifies is what one entry may notify, in tests; the zero value means notifyListeners and notifyBytes.
+	notifies notifyBudget
 }
 
 func (c Config) part() state.Partition {
@@ -55,6 +58,8 @@ type Machine struct {
 	checksum uint64
 	feature  uint64
 	evicted  int64
+	// notified is what the entry in progress may still notify.
+	notified notifyBudget
 	replies  uint64
 	// replyBytes is the size of the stored replies that record a size: those stored at state.LevelReplies.
 	replyBytes uint64
@@ -72,6 +77,9 @@ type Machine struct {
 	head map[state.Queue]int64
 	// deadlines holds the positions at which searches for deadlines begin, for the same reason.
 	deadlines state.DeadlineScan
+	// committing is the commit that is being applied. commitReplies are unused answers.
+	committing    commit
+	commitReplies slab.Of[commitReply]
 	// invariants checks what commands write, if the configuration asks for it.
 	invariants audit.Invariants
 	broken     error
@@ -93,6 +101,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	}
 	if cfg.CachedReads == 0 {
 		cfg.CachedReads = 4 << 20
+	}
+	if cfg.notifies == (notifyBudget{}) {
+		cfg.notifies = notifyBudget{listeners: notifyListeners, bytes: notifyBytes}
 	}
 	if cfg.MaxReplies == 0 {
 		cfg.MaxReplies = 100_000
@@ -168,17 +179,15 @@ func (m *Machine) Applied() uint64  { return m.applied }
 func (m *Machine) Clock() int64     { return m.clock }    // see Applied
 func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
 
-// Writes returns the mutations since the last Committed; the caller stores them in one batch. A stopped
+// Writes returns the mutations since the last Committed, by key, each key once; the caller stores them in one batch, and
+// Pebble's memtable takes keys that are in order at less cost. A stopped
 // machine returns none: the writes of its last entry must not be stored.
 func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
 	}
-	out := make([]state.Write, 0, len(m.batch.log)+3)
-	for _, w := range m.batch.log {
-		if w.void {
-			continue
-		}
+	out := make([]state.Write, 0, m.batch.tree.Len())
+	m.batch.tree.Ascend(func(w *write) bool {
 		v := w.value
 		if w.removed {
 			v = nil
@@ -186,9 +195,13 @@ func (m *Machine) Writes() []state.Write {
 			v = []byte{}
 		}
 		out = append(out, state.Write{Key: w.key, Value: v})
-	}
+		return true
+	})
 	return out
 }
+
+// WriteBytes is about how many bytes Writes holds.
+func (m *Machine) WriteBytes() int { return m.batch.bytes }
 
 // Committed notes that the state below contains Writes now.
 func (m *Machine) Committed() {
@@ -198,6 +211,7 @@ func (m *Machine) Committed() {
 		}
 	}
 	m.batch.reset()
+	m.committing = commit{own: m.committing.own[:0]} // without the command
 }
 
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
@@ -220,6 +234,7 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	// A time of 0 means "none" for an end, a lease or a grace, so no entry has the time 0, whatever its
 	// leader's clock.
 	m.clock = max(m.clock, entry.TimeMs, 1)
+	m.notified = m.cfg.notifies
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
 	for i, cmd := range entry.Commands {
 		reply, err := m.command(index, cmd, &res.Effects)

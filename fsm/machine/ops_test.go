@@ -271,7 +271,7 @@ func (b *opsBuilder) op(text string) error {
 		case word == "spread":
 			options[word] = word
 		case isOption && (key == "policy" || key == "timeout" || key == "at" || key == "attempts" || key == "pause" ||
-			key == "id" || key == "delay" || key == "close"):
+			key == "id" || key == "delay" || key == "close" || key == "secret"):
 			options[key] = val
 		case strings.HasPrefix(word, "!"):
 			result = failure(word[1:])
@@ -333,7 +333,7 @@ func (b *opsBuilder) op(text string) error {
 			Signal: &perdurev1.SignalSend{Id: arg(1), Name: arg(2), Payload: []byte(arg(3))}}})
 	case "promise":
 		p := b.take()
-		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "promise", "", ""))
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "promise", options["secret"], ""))
 		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_NewPromise{
 			NewPromise: &perdurev1.NewPromise{TimeoutMs: num(options["timeout"])}}})
 	case "value":

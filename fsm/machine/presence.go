@@ -8,7 +8,8 @@ import (
 )
 
 // presence answers from memory, for most of them, that the state has no stored reply to a request, no callback of a
-// promise or task, no listener of a promise, and no critical section of an execution. It counts the keys of each such set by a hash of the set's prefix:
+// promise or task, no listener of a promise, nothing left of such listeners, and no critical section of an execution.
+// It counts the keys of each such set by a hash of the set's prefix:
 //
 //	count(hash(prefix)) >= min(keys with this prefix, 255)
 //
@@ -24,6 +25,9 @@ func (p *presence) slot(prefix []byte) *uint8 {
 
 // none reports that the state has no key with a prefix. False means that it may have one.
 func (p *presence) none(prefix []byte) bool { return *p.slot(prefix) == 0 }
+
+// one reports that the state has at most one key with a prefix, and may have one.
+func (p *presence) one(prefix []byte) bool { return *p.slot(prefix) == 1 }
 
 func (p *presence) add(prefix []byte) {
 	if n := p.slot(prefix); *n < 255 {
@@ -43,7 +47,7 @@ func counted(key []byte) []byte {
 	switch keys.Family(key[0]) {
 	case keys.Reply, keys.Holder:
 		return key
-	case keys.Callback, keys.AwaitedBy, keys.Listener:
+	case keys.Callback, keys.AwaitedBy, keys.Listener, keys.Notify:
 		return keys.Strings(key, 2)
 	}
 	return nil
@@ -52,7 +56,7 @@ func counted(key []byte) []byte {
 // read counts what is stored. A reply is counted by the key of its age, which is shorter.
 func (p *presence) read(below state.Reader) error {
 	p.counts = make([]uint8, presenceSlots)
-	for _, family := range []keys.Family{keys.Callback, keys.AwaitedBy, keys.Listener, keys.Holder} {
+	for _, family := range []keys.Family{keys.Callback, keys.AwaitedBy, keys.Listener, keys.Notify, keys.Holder} {
 		if err := below.Scan([]byte{byte(family)}, []byte{byte(family) + 1}, func(key, _ []byte) bool {
 			p.add(counted(key))
 			return true
@@ -90,10 +94,5 @@ func (m *Machine) count(w *write) {
 
 // none reports that neither the state nor this transaction has a key with a counted prefix.
 func (t *txn) none(prefix []byte) bool {
-	for _, w := range t.log {
-		if w.key[0] == prefix[0] {
-			return false
-		}
-	}
-	return t.m.present.none(prefix)
+	return !t.puts[prefix[0]] && t.m.present.none(prefix)
 }

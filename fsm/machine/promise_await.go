@@ -23,6 +23,10 @@ func (c *commit) sendPromise(e journal.InvokeScheduled, s *perdurev1.Send) error
 			e.Promise, state.LevelFunctions, t.m.feature).With("id", ex.h.ID)
 	}
 	if w := s.GetNewPromise(); w != nil {
+		if n := len(e.Input); n != 0 && n != id.PromiseSecretBytes {
+			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "promise %q has a secret of %d bytes, must be %d", e.Promise, n, id.PromiseSecretBytes).
+				With("namespace", ex.ns).With("id", ex.h.ID)
+		}
 		timeout := t.deadline(w.TimeoutMs)
 		if timeout == 0 {
 			timeout = state.Never
@@ -30,7 +34,7 @@ func (c *commit) sendPromise(e journal.InvokeScheduled, s *perdurev1.Send) error
 		if err := c.begun(e); err != nil {
 			return err
 		}
-		_, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), Tags: state.NewPromiseTags(), External: true, TimeoutAt: timeout})
+		_, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), Tags: state.NewPromiseTags(e.Input), External: true, TimeoutAt: timeout})
 		return err
 	}
 	target := s.GetAwaitedPromise().GetId()
@@ -56,23 +60,6 @@ func (t *txn) askFor(ex *execution, target, promise string) error {
 		Kind: &commandv1.Message_AwaitPromise{AwaitPromise: &commandv1.AwaitPromise{PromiseId: promise}}})
 }
 
-// receiveAwaitPromise answers with the value of a promise, or registers the asker for it.
-func (t *txn) receiveAwaitPromise(msg *commandv1.Message, w *commandv1.AwaitPromise) error {
-	t.level = max(t.level, state.LevelFunctions)
-	t.runExpirations(msg.Namespace, msg.ToId)
-	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
-	from := asker{w.PromiseId, msg.FromIncarnation}
-	if ok && !p.State.Settled() {
-		t.store(msg.Namespace).AddListener(msg.ToId, from.address())
-		return nil
-	}
-	outcome := state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no promise %q in namespace %q", msg.ToId, msg.Namespace))
-	if ok {
-		outcome = state.OutcomeOf(p)
-	}
-	return t.answerPromise(msg.Namespace, msg.ToId, from, outcome)
-}
-
 // asker is an operation that awaits a promise of another object: the value settles the operation's promise.
 type asker struct {
 	promise     string
@@ -86,19 +73,19 @@ func (a asker) address() string {
 	return askerScheme + strconv.FormatUint(a.incarnation, 10) + " " + a.promise
 }
 
-// answerAwaiting sends a settled promise's value to the asker that an address names. ok is false for other addresses.
-func (t *txn) answerAwaiting(ns, address string, p recovery.Promise) (ok bool) {
+// answerAwaiting sends a promise's outcome to the asker that an address names. ok is false for other addresses.
+func (t *txn) answerAwaiting(ns, address, promise string, outcome []byte) (ok bool) {
 	text, ok := strings.CutPrefix(address, askerScheme)
 	if !ok {
 		return false
 	}
-	number, promise, _ := strings.Cut(text, " ")
+	number, operation, _ := strings.Cut(text, " ")
 	incarnation, err := strconv.ParseUint(number, 10, 64)
 	if err == nil {
-		err = t.answerPromise(ns, p.ID, asker{promise, incarnation}, state.OutcomeOf(p))
+		err = t.answerPromise(ns, promise, asker{operation, incarnation}, outcome)
 	}
 	if err != nil {
-		panic(state.Fault{Err: fmt.Errorf("promise %q has the listener %q: %w", p.ID, address, err)})
+		panic(state.Fault{Err: fmt.Errorf("promise %q has the listener %q: %w", promise, address, err)})
 	}
 	return true
 }

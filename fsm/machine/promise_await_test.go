@@ -2,11 +2,16 @@ package machine
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
+	"perdure/recovery"
 )
 
 const resolved = perdurev1.PromiseState_PROMISE_STATE_RESOLVED
@@ -75,6 +80,49 @@ func TestTokenOfFormerIncarnation(t *testing.T) {
 	w.do(settle(v.token.Incarnation, "y"))
 	if got := w.sendResult("e", 0); got != `"y"` {
 		t.Errorf("the journal says %s", got)
+	}
+}
+
+// A promise that a function has made with a secret is settled by its token alone, also after a restart that keeps it.
+func TestPromiseSecret(t *testing.T) {
+	const secret = "0123456789abcdef"
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.refused(w.commitCmd(v, "promise secret=short"), perdurev1.Reason_REASON_BAD_REQUEST)
+	w.commit(v, "promise secret="+secret+"; promise; sleep 100")
+	settle := func(objectID, token string) *commandv1.Command {
+		cmd := settlePromiseCmd(objectID, resolved, "x")
+		cmd.GetSettlePromise().Secret = []byte(token)
+		return cmd
+	}
+	for range 2 {
+		for _, token := range []string{"", "0123456789abcdeg", secret[1:], secret + "0"} {
+			w.refused(settle("e:0", token), perdurev1.Reason_REASON_NOT_SETTLEABLE)
+		}
+		w.do(restartCmd(w.request(), "e", fromEvent, 5)) // keeps the promises
+		w.tick()
+	}
+	for value := range w.promise("e:0").Tags {
+		if strings.Contains(value, secret) || strings.Contains(w.promise("e:0").Tags[value], secret) {
+			t.Errorf("a reader sees the secret: %v", w.promise("e:0").Tags)
+		}
+	}
+	for _, plant := range []func(p *recovery.Promise){
+		func(p *recovery.Promise) { p.Tags = state.NewPromiseTags(nil) },
+		func(p *recovery.Promise) { p.Tags = state.NewPromiseTags([]byte("another secret..")) },
+	} {
+		s := &plot{t: t, state: w.parts[0].state.Clone(), cfg: w.parts[0].cfg}
+		s.promise("e:0", plant)
+		if found := audited(t, s.state, s.cfg); !slices.ContainsFunc(found, func(v audit.Violation) bool { return v.Rule == audit.RuleOperation }) {
+			t.Errorf("a promise with another secret is not found: %s", lines(found))
+		}
+	}
+	w.do(settle("e:0", secret))
+	w.do(settle("e:1", "")) // as one of a former worker
+	for n := range uint32(2) {
+		if got := w.sendResult("e", n); got != `"x"` {
+			t.Errorf("operation %d: the journal says %s", n, got)
+		}
 	}
 }
 

@@ -28,6 +28,10 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if err := wire.TokenOf(ns, p, req.Incarnation); err != nil {
 		return nil, err
 	}
+	if state.OfNewPromise(p) && !state.HasSecret(p, nil) && !state.HasSecret(p, req.Secret) {
+		return nil, api.Errorf(perdurev1.Reason_REASON_NOT_SETTLEABLE, "promise %q is settled by the token that its execution gives away", req.Id).
+			With("namespace", ns).With("id", req.Id)
+	}
 	value, err := wire.DecodeOutcome(req.Value)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state/keys"
 )
 
 const (
@@ -122,7 +123,7 @@ func TestListeners(t *testing.T) {
 	if got := strings.Join(showEffects(res.Effects), ", "); got != "effect: settled p, effect: unblock p for a, effect: unblock p for b" {
 		t.Errorf("%s", got)
 	}
-	if got := p.m.txn.store(ns).Listeners("p"); len(got) != 0 {
-		t.Errorf("still listening: %v", got)
+	if n := count(p.state, keys.Of(keys.Listener, ns, "p")); n != 0 {
+		t.Errorf("%d are still listening", n)
 	}
 }

@@ -5,34 +5,42 @@ import (
 
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/recovery"
 )
 
-// readCache is a Reader that keeps the headers, promises, tasks and functions that were read or written last, and which
-// of these keys are absent. Its content is a copy of what is below, so it never reaches state or output.
+// readCache is a Reader that keeps the promises, tasks and functions that were read or written last, the headers that were
+// read last, and which of these keys are absent. A promise or task that was written is kept as the object that it is. The
+// content is a copy of what is below, so it never reaches state or output.
 //
 // It has two generations of at most max bytes each: a full young one replaces the old one, and what is used of the
 // old one moves to the young one.
 type readCache struct {
 	below      state.Reader
 	max, bytes int
-	young, old map[string]cachedValue
+	young, old map[string]*cachedValue
 }
 
+// cachedValue is a value, or instead of it what it decodes to.
 type cachedValue struct {
 	value   []byte
+	object  any
 	present bool
+	// size is what the cache counts for value or object.
+	size int
 }
 
 const (
-	// readCost is what the cache counts for an entry beside its key and value.
-	readCost = 64
+	// readCost is what the cache counts for an entry beside its key and value, objectCost for an object beside the
+	// value that it stands for.
+	readCost   = 128
+	objectCost = 192
 	// largestRead is the part of a generation that one entry may take.
 	largestRead = 8
 )
 
 // newReadCache caches at most so many bytes of what below contains.
 func newReadCache(below state.Reader, bytes int) *readCache {
-	return &readCache{below: below, max: bytes / 2, young: map[string]cachedValue{}, old: map[string]cachedValue{}}
+	return &readCache{below: below, max: bytes / 2, young: map[string]*cachedValue{}, old: map[string]*cachedValue{}}
 }
 
 // caches reports whether keys of this family are cached.
@@ -46,21 +54,39 @@ func (c *readCache) caches(key []byte) bool {
 
 // Get implements state.Reader.
 func (c *readCache) Get(key []byte) ([]byte, bool, error) {
+	v, err := c.find(key)
+	if err != nil {
+		return nil, false, err
+	}
+	switch o := v.object.(type) {
+	case *recovery.Promise:
+		return recovery.AppendPromise(nil, *o), true, nil
+	case *recovery.Task:
+		return recovery.AppendTask(nil, *o), true, nil
+	}
+	return v.value, v.present, nil
+}
+
+// find is Get that does not encode an object.
+func (c *readCache) find(key []byte) (cachedValue, error) {
 	if !c.caches(key) {
-		return c.below.Get(key)
+		value, present, err := c.below.Get(key)
+		return cachedValue{value: value, present: present}, err
 	}
 	if v, known := c.young[string(key)]; known {
-		return v.value, v.present, nil
+		return *v, nil
 	}
-	v, known := c.old[string(key)]
-	if !known {
-		var err error
-		if v.value, v.present, err = c.below.Get(key); err != nil {
-			return nil, false, err
-		}
+	if v, known := c.old[string(key)]; known {
+		c.keep(key, *v)
+		return *v, nil
 	}
+	value, present, err := c.below.Get(key)
+	if err != nil {
+		return cachedValue{}, err
+	}
+	v := cachedValue{value: value, present: present, size: len(value)}
 	c.keep(key, v)
-	return v.value, v.present, nil
+	return v, nil
 }
 
 // Scan implements state.Reader.
@@ -68,33 +94,45 @@ func (c *readCache) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 	return c.below.Scan(lower, upper, fn)
 }
 
-// written notes a write that is below now.
+// written notes a write that is below now. A header that is written is that of an execution in memory, and is not read
+// soon.
 func (c *readCache) written(w *write) {
-	if !c.caches(w.key) {
-		return
-	}
-	if w.removed {
+	switch {
+	case !c.caches(w.key):
+	case w.removed:
 		c.keep(w.key, cachedValue{})
-		return
+	case keys.Family(w.key[0]) == keys.Header:
+		c.forget(w.key)
+	case w.object != nil:
+		c.keep(w.key, cachedValue{object: w.object, present: true, size: objectCost + len(w.value)})
+	default:
+		c.keep(w.key, cachedValue{value: bytes.Clone(w.value), present: true, size: len(w.value)})
 	}
-	c.keep(w.key, cachedValue{bytes.Clone(w.value), true})
 }
 
 func (c *readCache) keep(key []byte, v cachedValue) {
-	if former, known := c.young[string(key)]; known {
-		c.bytes -= sizeOfRead(key, former)
-	}
-	size := sizeOfRead(key, v)
+	size := readCost + len(key) + v.size
 	if size > c.max/largestRead {
-		delete(c.young, string(key))
-		delete(c.old, string(key))
+		c.forget(key)
 		return
 	}
-	c.young[string(key)] = v
-	if c.bytes += size; c.bytes > c.max {
+	if former, known := c.young[string(key)]; known {
+		c.bytes += v.size - former.size
+		*former = v
+	} else {
+		c.young[string(key)] = &v
+		c.bytes += size
+	}
+	if c.bytes > c.max {
 		c.old, c.young, c.bytes = c.young, c.old, 0
 		clear(c.young)
 	}
 }
 
-func sizeOfRead(key []byte, v cachedValue) int { return readCost + len(key) + len(v.value) }
+func (c *readCache) forget(key []byte) {
+	if former, known := c.young[string(key)]; known {
+		c.bytes -= readCost + len(key) + former.size
+	}
+	delete(c.young, string(key))
+	delete(c.old, string(key))
+}

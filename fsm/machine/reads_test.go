@@ -54,7 +54,10 @@ func readThroughCache(t *rapid.T, bytes int) {
 		}
 		size := 0
 		for key, v := range c.young {
-			size += sizeOfRead([]byte(key), v)
+			if v.size != len(v.value) {
+				t.Fatalf("a value of %d bytes counts %d", len(v.value), v.size)
+			}
+			size += readCost + len(key) + v.size
 		}
 		if size != c.bytes || size > max(c.max, 0) {
 			t.Fatalf("it holds %d bytes, counts %d, may hold %d", size, c.bytes, c.max)

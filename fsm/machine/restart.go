@@ -247,8 +247,8 @@ type openCall struct {
 	begun bool
 	// result ends it in the new journal at once; nil leaves it open.
 	result journal.Event
-	// again starts the child again.
-	again bool
+	// again starts the child again. cancelled: the kept entries have cancelled it.
+	again, cancelled bool
 	// rearm starts the timer again, for this time; 0 does not.
 	rearm int64
 	// reopen waits again for the signal or the promise: the former incarnation cancelled the wait after the cut.
@@ -311,8 +311,12 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 				req.From == perdurev1.RestartFrom_RESTART_FROM_FAILURE && old.h.Status == journal.StatusFailed && isDone && isFailure(done.Result)
 		}
 		if call.again {
+			call.cancelled = cancelled[promise]
 			if h, ok := t.headerOf(old.ns, string(promise)); ok && t.cleanupOpen(old.ns, &h) {
 				return nil, 0, refuseRestart(old, "its child %q would start again and is being cleaned up after: %q has not ended", promise, h.CleanupID())
+			}
+			if child, _ := state.ChildOf(p); t.notifying(old.ns, string(promise)) || t.notifying(old.ns, child.ID) {
+				return nil, 0, errNotifying(old.ns, string(promise))
 			}
 			if t.childBeganNow(old.ns, promise, p) {
 				return nil, 0, beganNow(old)
@@ -379,6 +383,9 @@ func (t *txn) takeOver(ex *execution, call openCall) {
 	}
 	if call.again {
 		t.startChildAgain(ex, call)
+		if p, ok := t.store(ex.ns).Promise(string(call.promise)); ok && call.cancelled && !p.State.Settled() {
+			t.mustNot(ex, t.cancelPromise(ex, p))
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/journal"
 	"perdure/recovery"
 )
 
@@ -118,5 +119,27 @@ func TestTerminateLeavesCleanupOfCaller(t *testing.T) {
 	c := takeCensus(w.parts[0].state)
 	if h := c.headers["a"]; !h.Status.Terminal() || h.CleanupID() == "" || c.headers[h.CleanupID()].Function != state.FunctionCleanup+"f" {
 		t.Errorf("a is %s, its clean-up is %q", h.Status, h.CleanupID())
+	}
+}
+
+// A child that the kept entries have cancelled is cancelled again when a restart begins it again.
+func TestRestartKeepsCancel(t *testing.T) {
+	for _, where := range []string{"", " in spread"} {
+		w := newWorld(t, 2)
+		v := w.begin("a", "f")
+		w.commit(v, "child g"+where+"; cancel 0; step s -> 1")
+		w.ship()
+		restart := restartCmd(w.request(), "a", fromEvent, 4)
+		restart.GetRestart().NewChildren = true
+		w.do(restart)
+		w.tick()
+		w.ship()
+		for _, p := range w.parts {
+			for objectID, h := range takeCensus(p.state).headers {
+				if h.Function == "g" && h.ParentIncarnation == w.describe("a").Incarnation && h.Status == journal.StatusRunning {
+					t.Errorf("%q: child %s of the new incarnation runs on", where, objectID)
+				}
+			}
+		}
 	}
 }

@@ -33,11 +33,16 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 		return refuse("graph run %q has not ended: it is %s", h.ID, h.Status)
 	case h.Status == journal.StatusCompleted:
 		return nil, finished(old)
+	case h.Purge != "":
+		return nil, beingPurged(old)
 	case h.Generation >= state.MaxGeneration:
 		return refuse("graph run %q has been retried %d times", h.ID, h.Generation)
 	case h.Incarnation == t.index:
 		return nil, api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "graph run %q began in this very entry", h.ID).
 			With("namespace", ns).With("id", h.ID)
+	}
+	if t.notifyingOperations(ns, h.ID) {
+		return nil, errNotifying(ns, h.ID)
 	}
 	g, spec, input, err := t.storedGraph(old)
 	if err != nil {
@@ -116,11 +121,12 @@ func (t *txn) replace(old *execution) {
 	t.detach(old)
 }
 
-// remove deletes a settled promise.
+// remove deletes a settled promise. What has not been notified yet waits for the next promise of this id.
 func (s store) remove(objectID string) {
 	if p, ok := s.Promise(objectID); !ok || p.State == recovery.PromisePending {
 		return
 	}
+	s.t.dropNotification(s.ns, objectID)
 	s.t.remove(keys.Of(keys.Promise, s.ns, objectID))
 	s.t.promise = lastPromise{}
 }

@@ -43,7 +43,8 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, err
 	}
 	ex, err := t.start(ns, birth{
-		id: req.Id, function: req.Function, digest: t.startDigest(ns, req), input: req.Input,
+		id: strings.Clone(req.Id), function: req.Function, // the id is kept with the execution
+		digest: t.startDigest(ns, req), input: req.Input,
 		tags: wire.DecodeTags(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
 	})
 	if err != nil {
@@ -115,10 +116,18 @@ func badID(ns string, err error) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%s", e.Error()).With("namespace", ns).With("id", e.ID).With("rule", e.Rule)
 }
 
+// startReply is the answer to a start, in one piece of memory.
+type startReply struct {
+	reply commandv1.Reply
+	kind  commandv1.Reply_Start
+	msg   perdurev1.StartResponse
+}
+
 func started(ex *execution, created bool) *commandv1.Reply {
-	return &commandv1.Reply{Kind: &commandv1.Reply_Start{Start: &perdurev1.StartResponse{
-		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: wire.EncodeStatus(ex.h.Status),
-	}}}
+	answer := &startReply{}
+	answer.msg.Id, answer.msg.Incarnation, answer.msg.Created, answer.msg.Status = ex.h.ID, ex.h.Incarnation, created, wire.EncodeStatus(ex.h.Status)
+	answer.kind.Start, answer.reply.Kind = &answer.msg, &answer.kind
+	return &answer.reply
 }
 
 // deadline converts a timeout to a point in time; 0 for none.

@@ -17,7 +17,12 @@ type store struct {
 	ns string
 }
 
-func (t *txn) store(ns string) store { return store{t, ns} }
+func (t *txn) store(ns string) *store {
+	if t.space == nil || t.space.ns != ns {
+		t.space = &store{t, ns} // rules take it as an interface, so it is allocated
+	}
+	return t.space
+}
 
 // lastPromise and lastTask hold one decoded object each; a cache of the transaction's writes.
 type (
@@ -43,10 +48,16 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 		}
 		return last.p, true
 	}
-	p, ok := s.t.stored().Promise(s.ns, id)
+	found, ok := s.find(keys.Promise, id)
 	if !ok {
 		s.t.promise = lastPromise{ns: s.ns, p: recovery.Promise{ID: id}, known: true, absent: true}
-		return p, false
+		return recovery.Promise{}, false
+	}
+	var p recovery.Promise
+	if object, decoded := found.object.(*recovery.Promise); decoded {
+		p = *object
+	} else {
+		p, _ = state.Must{From: found}.Promise(s.ns, id)
 	}
 	s.t.promise = lastPromise{ns: s.ns, p: p, known: true}
 	return p, true
@@ -63,7 +74,7 @@ func (s store) PutPromise(p recovery.Promise) {
 			s.t.remove(deadline)
 		}
 	}
-	s.t.put(s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)))
+	s.t.putObject(s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)), &p)
 	last := &s.t.promise
 	born := last.known && last.absent && last.p.ID == p.ID && last.ns == s.ns
 	s.t.promise = lastPromise{ns: s.ns, p: p, known: true, born: born}
@@ -72,14 +83,43 @@ func (s store) PutPromise(p recovery.Promise) {
 	}
 }
 
+// find reads the promise or task of an id, decoded if it was written and not read.
+func (s store) find(family keys.Family, id string) (cachedValue, bool) {
+	key := keys.Append(s.t.m.arena.open(), family, s.ns, id)
+	for _, l := range [...]*layer{s.t.layer, s.t.m.batch} {
+		if w := l.find(key); w != nil {
+			return cachedValue{value: w.value, object: w.object}, !w.removed
+		}
+	}
+	v, err := s.t.m.reads.find(key)
+	if err != nil {
+		panic(state.Fault{Err: err})
+	}
+	return v, v.present
+}
+
+// Get and Scan make a value that was read a Reader that has only this, to decode it.
+func (v cachedValue) Get([]byte) ([]byte, bool, error) { return v.value, true, nil }
+
+func (v cachedValue) Scan(_, _ []byte, _ func(key, value []byte) bool) error { return nil } // see Get
+
 // Task implements recovery.Store.
 func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
-	task, ok := s.t.stored().Task(s.ns, id)
+	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns && !last.absent && last.p.Target == "" {
+		return recovery.Task{}, false // a timer's promise, a node's, or a client's
+	}
+	found, ok := s.find(keys.Task, id)
 	if !ok {
-		return task, false
+		return recovery.Task{}, false
+	}
+	var task recovery.Task
+	if object, decoded := found.object.(*recovery.Task); decoded {
+		task = *object
+	} else {
+		task, _ = state.Must{From: found}.Task(s.ns, id)
 	}
 	s.t.task = lastTask{s.ns, task, true}
 	return task, true
@@ -88,7 +128,8 @@ func (s store) Task(id string) (recovery.Task, bool) {
 // PutTask implements recovery.Store.
 func (s store) PutTask(task recovery.Task) {
 	last := &s.t.promise
-	if last.born && last.p.ID == task.ID && last.ns == s.ns {
+	born := last.born && last.p.ID == task.ID && last.ns == s.ns
+	if born {
 		last.born = false
 	} else if old, ok := s.Task(task.ID); ok {
 		oldAt, oldArmed := old.Deadline()
@@ -108,10 +149,15 @@ func (s store) PutTask(task recovery.Task) {
 		}
 	}
 	if at, armed := task.Deadline(); armed {
-		s.t.put(s.t.deadlineOf(timerKind(task.State), at, s.ns, task.ID), []byte{})
+		deadline := s.t.deadlineOf(timerKind(task.State), at, s.ns, task.ID)
+		if born && s.t.m.feature >= state.LevelFunctions {
+			s.t.putFresh(deadline, []byte{}) // a grant of this entry may remove it
+		} else {
+			s.t.put(deadline, []byte{})
+		}
 		s.t.fx.expiration(at)
 	}
-	s.t.put(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)))
+	s.t.putObject(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)), &task)
 	s.t.task = lastTask{s.ns, task, true}
 }
 
@@ -139,9 +185,18 @@ func (s store) strings(prefix []byte) []string {
 	return out
 }
 
-// Callbacks implements recovery.Store.
+// Callbacks implements recovery.Store. Who awaits an operation's promise is most often its execution alone: that
+// takes one read and no scan.
 func (s store) Callbacks(awaited string) []string {
-	return s.strings(s.t.of(keys.Callback, s.ns, awaited))
+	prefix := s.t.of(keys.Callback, s.ns, awaited)
+	if s.t.m.present.one(prefix) && !s.t.puts[keys.Callback] {
+		if owner, ok := state.ParentOf(awaited); ok {
+			if _, there := s.t.get(s.t.of(keys.Callback, s.ns, awaited, owner)); there {
+				return []string{owner}
+			}
+		}
+	}
+	return s.strings(prefix)
 }
 
 // AddCallback implements recovery.Store.
@@ -161,19 +216,13 @@ func (s store) AwaitedBy(awaiter string) []string {
 	return s.strings(s.t.of(keys.AwaitedBy, s.ns, awaiter))
 }
 
-// Listeners implements recovery.Store.
-func (s store) Listeners(id string) []string {
-	return s.strings(s.t.of(keys.Listener, s.ns, id))
-}
+// Listeners implements recovery.Store: none, since the transaction notifies them in parts.
+func (s store) Listeners(string) []string { return nil }
 
 // AddListener implements recovery.Store.
 func (s store) AddListener(id, address string) {
 	s.t.put(s.t.of(keys.Listener, s.ns, id, address), []byte{})
 }
 
-// ClearListeners implements recovery.Store.
-func (s store) ClearListeners(id string) {
-	for _, address := range s.Listeners(id) {
-		s.t.remove(s.t.of(keys.Listener, s.ns, id, address))
-	}
-}
+// ClearListeners implements recovery.Store: there is nothing to clear.
+func (s store) ClearListeners(string) {}

@@ -109,12 +109,18 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 		case keys.Header:
 			switch objectID := idOfKey(key); {
 			case !t.beingCleanedUp(ex, objectID):
+				if !t.released(ex.ns, objectID, erased) {
+					return key, false
+				}
 				t.erase(ex.ns, objectID)
 			case !st.passes:
 				return key, true
 			}
 		case keys.Promise:
 			if objectID := idOfKey(key); !st.passes || !t.beingCleanedUp(ex, objectID) {
+				if !t.released(ex.ns, objectID, erased) {
+					return key, false
+				}
 				t.endSwept(ex.ns, objectID)
 			}
 		default:
@@ -224,14 +230,18 @@ func (t *txn) erase(ns, objectID string) {
 	t.remove(keys.Of(keys.Header, ns, objectID))
 }
 
-// erasePromise settles a promise whose caller was deleted, and deletes it. It notifies all other waiters.
+// erased is the outcome of a promise that is deleted while it is pending.
+var erased = state.EncodeFailure(state.FailureCancelled, "a new incarnation of its caller has begun")
+
+// erasePromise settles a promise whose caller was deleted, and deletes it. It notifies its listeners as far as the
+// budget allows: a sweep has notified all before, and any others wait for the promise that the caller's new incarnation
+// gives the same id.
 func (t *txn) erasePromise(ns, objectID string) {
 	s := t.store(ns)
 	st := recovery.TimeoutPromise(s, t.now, recovery.Ref{ID: objectID})
 	if p, ok := s.Promise(objectID); ok && p.State == recovery.PromisePending {
 		var err error
-		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: objectID}, recovery.PromiseRejectedCanceled,
-			state.EncodeFailure(state.FailureCancelled, "a new incarnation of its caller has begun"))
+		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: objectID}, recovery.PromiseRejectedCanceled, erased)
 		if err != nil {
 			panic(state.Fault{Err: err})
 		}

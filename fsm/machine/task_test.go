@@ -17,7 +17,7 @@ import (
 	"perdure/fsm/wire"
 )
 
-// Tasks are given out in the order in which they became pending, over all functions of a grant, and no
+// Tasks are given out in the order in which they became pending, in turns over the functions of a grant, and no
 // more than there is credit for.
 func TestAssign(t *testing.T) {
 	w := newWorld(t, 1)
@@ -38,6 +38,42 @@ func TestAssign(t *testing.T) {
 	}
 	if want := "w1:f w1:e w1:c w2:d w3:b w3:a"; strings.Join(got, " ") != want || len(res.Effects.Ready) != 0 {
 		t.Errorf("assigned %v, must be %s; ready %v", got, want, res.Effects.Ready)
+	}
+}
+
+// Functions take turns when there is less credit than tasks, also if it is never enough for all functions.
+func TestAssignInTurns(t *testing.T) {
+	for _, c := range []struct {
+		credit  int
+		entries int
+		want    string // the tasks of each entry, sorted
+	}{
+		{credit: 4, entries: 2, want: "x0 x1 y0 z0, x2 x3 y1 z1"},
+		{credit: 1, entries: 6, want: "x0, z0, x1, y0, x2, x3"},
+	} {
+		w := newWorld(t, 1)
+		for i := range 14 {
+			w.do(startCmd(w.request(), fmt.Sprintf("x%d", i), "x", ""))
+			w.now++
+		}
+		for i := range 2 {
+			w.do(startCmd(w.request(), fmt.Sprintf("y%d", i), "y", ""))
+			w.do(startCmd(w.request(), fmt.Sprintf("z%d", i), "z", ""))
+			w.now++
+		}
+		var got []string
+		for range c.entries {
+			res := w.apply(w.parts[0], &commandv1.Entry{Grants: []*commandv1.Grant{grant("w1", c.credit, "z", "x", "y")}})
+			var tasks []string
+			for _, a := range res.Effects.Assigned {
+				tasks = append(tasks, a.Token.Id)
+			}
+			slices.Sort(tasks)
+			got = append(got, strings.Join(tasks, " "))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%d at once: %q, must be %q", c.credit, got, c.want)
+		}
 	}
 }
 

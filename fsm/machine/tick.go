@@ -12,7 +12,7 @@ import (
 const defaultTickLimit = 256
 
 // applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries,
-// then sweeps, then children; within a kind by time and id (recovery protocol, sweep order). It also evicts
+// then sweeps, then children, then listeners, then purges; within a kind by time and id (recovery protocol, sweep order). It also evicts
 // stored replies that are too old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
@@ -71,6 +71,10 @@ func (t *txn) runExpiration(kind keys.DeadlineKind, object state.Ref) {
 		t.continueSweep(object.Namespace, object.ID)
 	case keys.DeadlineChildren:
 		t.reachMoreChildren(object.Namespace, object.ID)
+	case keys.DeadlineNotify:
+		t.notifyMore(object.Namespace, object.ID)
+	case keys.DeadlinePurge:
+		t.continuePurge(object.Namespace, object.ID)
 	case keys.DeadlineRetry:
 		if t.sweeping(object.Namespace, object.ID) {
 			return

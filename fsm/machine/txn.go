@@ -20,6 +20,9 @@ type txn struct {
 	fx    Effects
 	// touched are the executions this transaction has read or changed, in order.
 	touched []*execution
+	// undos are the memory of journals' transactions, of which this transaction uses the first undone.
+	undos  []*journal.Undo
+	undone int
 	// entities are the entities that this transaction has read or changed, in order. posted are messages of this
 	// partition that it has yet to receive.
 	entities []*entityObject
@@ -28,6 +31,8 @@ type txn struct {
 	// times.
 	promise lastPromise
 	task    lastTask
+	// space is the store of the namespace that was used last.
+	space *store
 	// level is the feature level that the transaction needs; 0 for any.
 	level uint64
 	// terminating is the execution that is being terminated, and gets no clean-up.
@@ -55,11 +60,20 @@ func (t *txn) begin(index uint64) {
 	t.reset()
 	t.index, t.now = index, t.m.clock
 	t.fx = Effects{}
-	t.touched = t.touched[:0]
+	t.touched, t.undone = t.touched[:0], 0
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, nil, 0
 	t.deadlines, t.promise.born = state.DeadlineScan{}, false
+}
+
+// undo is memory for a transaction of a journal, which ends with this one.
+func (t *txn) undo() *journal.Undo {
+	if t.undone == len(t.undos) {
+		t.undos = append(t.undos, &journal.Undo{})
+	}
+	t.undone++
+	return t.undos[t.undone-1]
 }
 
 // commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.

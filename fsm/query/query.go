@@ -85,6 +85,13 @@ func (x *Read) promiseOf(objectID string) (recovery.Promise, bool) {
 
 // entries reads a page of a journal: at most limit entries and about maxBytes.
 func (x *Read) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
+	if h.Events == from+1 && limit > 0 {
+		// The journal's last entry alone needs no scan.
+		key := keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from)
+		if value, ok := x.Get(key); ok {
+			return []*perdurev1.JournalEntry{entryOf(key, value)}
+		}
+	}
 	var out []*perdurev1.JournalEntry
 	size := 0
 	prefix := keys.JournalPrefix(x.Query.Namespace, h.ID, h.Incarnation)
@@ -92,15 +99,19 @@ func (x *Read) entries(h state.Header, from uint64, limit, maxBytes int) []*perd
 		if len(out) > 0 && (len(out) >= limit || size+len(value) > maxBytes) {
 			return false
 		}
-		entry, err := journal.DecodeEntry(value)
-		if err != nil {
-			state.PanicCorrupt("journal", key, err)
-		}
-		out = append(out, wire.EncodeEntry(entry))
+		out = append(out, entryOf(key, value))
 		size += len(value)
 		return true
 	})
 	return out
+}
+
+func entryOf(key, value []byte) *perdurev1.JournalEntry {
+	entry, err := journal.DecodeEntry(value)
+	if err != nil {
+		state.PanicCorrupt("journal", key, err)
+	}
+	return wire.EncodeEntry(entry)
 }
 
 // status returns the status for readers: an execution with an expired deadline counts as ended before the

@@ -6,6 +6,9 @@ import "perdure/fsm/state/keys"
 // deadline index does not contain it.
 const Never int64 = 1<<53 - 1
 
+// RemainsAt is the deadline at which the rows of a purged execution are deleted: at once.
+const RemainsAt int64 = 1
+
 // DeadlineScan holds, by kind number, a time before which no deadline of that kind exists. It is a cache: zeroes
 // are always right. Deleted deadlines leave tombstones in Pebble, so each search resumes at the previous
 // position.
@@ -13,7 +16,7 @@ type DeadlineScan [keys.LastDeadline + 1]int64
 
 // Lower records an added deadline.
 func (d *DeadlineScan) Lower(key []byte) {
-	if kind, at, _, _, err := keys.ParseDeadline(key); err == nil && int(kind) < len(d) {
+	if kind, at, _, err := keys.CutDeadline(key); err == nil && int(kind) < len(d) {
 		d[kind] = min(d[kind], at)
 	}
 }

@@ -127,6 +127,13 @@ const (
 	FailureRefused = "refused"
 )
 
+// MaxEntityQueue and MaxEntityBytes bound what waits at an entity while operations are admitted: entries, and the bytes of
+// their operations.
+const (
+	MaxEntityQueue = 10_000
+	MaxEntityBytes = 16 << 20
+)
+
 // RuleEntityBacklog is the rule that a refusal names when an entity's backlog, or the outbox to it, is full.
 const RuleEntityBacklog = "entity_backlog"
 

@@ -26,6 +26,10 @@ type HeaderMore struct {
 	BegunAttempt uint32
 	// HeartbeatAt is the time of the last stored heartbeat of a step; 0: none is stored.
 	HeartbeatAt int64
+	// PurgeAt is the deadline to delete the next part of what is below a purged execution, Purge where that part begins; 0
+	// and empty for an execution that is not being purged.
+	PurgeAt int64
+	Purge   string
 }
 
 // Retry is how a failed attempt is repeated. The zero Retry: never.
@@ -75,6 +79,9 @@ const (
 	tagRetryAt        = 22
 	tagBegunAttempt   = 23
 	tagHeartbeatAt    = 24
+
+	tagPurgeAt = 40
+	tagPurge   = 41
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -130,6 +137,14 @@ func (m *HeaderMore) encode(e *encoder) {
 		e.u64(tagHeartbeatAt)
 		e.i64(m.HeartbeatAt)
 	}
+	if m.PurgeAt != 0 {
+		e.u64(tagPurgeAt)
+		e.i64(m.PurgeAt)
+	}
+	if m.Purge != "" {
+		e.u64(tagPurge)
+		e.str(m.Purge)
+	}
 }
 
 func (m *HeaderMore) decode(d *decoder) {
@@ -181,6 +196,12 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagHeartbeatAt:
 			m.HeartbeatAt = d.i64()
 			empty = m.HeartbeatAt == 0
+		case tagPurgeAt:
+			m.PurgeAt = d.i64()
+			empty = m.PurgeAt == 0
+		case tagPurge:
+			m.Purge = d.str()
+			empty = m.Purge == ""
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

@@ -10,3 +10,10 @@ func ListingClosed(function string, closedMS int64) []byte {
 	e.i64(closedMS)
 	return e.b
 }
+
+// ReadListingClosed reads what ListingClosed returns.
+func ReadListingClosed(b []byte) (function string, closedMS int64, err error) {
+	d := decoder{b: b}
+	function, closedMS = d.str(), d.i64()
+	return function, closedMS, d.end()
+}

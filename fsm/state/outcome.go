@@ -1,6 +1,8 @@
 package state
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -64,11 +66,28 @@ func OfEntity(p recovery.Promise) bool {
 }
 
 // newPromiseTag marks a promise that a function has made for clients to settle. A user's tags cannot have it there, as
-// above.
+// above. Its value is a digest of the secret in the promise's token, since everybody who reads the promise sees it.
 const newPromiseTag = "$promise"
 
-// NewPromiseTags are the tags of a promise that a function has made for clients to settle.
-func NewPromiseTags() []recovery.Tag { return []recovery.Tag{{Key: newPromiseTag}} }
+// NewPromiseTags are the tags of a promise that a function has made for clients to settle by a token with a secret; with
+// nil by its id, too.
+func NewPromiseTags(secret []byte) []recovery.Tag {
+	return []recovery.Tag{{Key: newPromiseTag, Value: secretDigest(secret)}}
+}
+
+func secretDigest(secret []byte) string {
+	if len(secret) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(secret)
+	return hex.EncodeToString(sum[:16])
+}
+
+// HasSecret reports whether a promise that a function has made has a given secret; nil for none.
+func HasSecret(p recovery.Promise, secret []byte) bool {
+	digest, _ := p.Tag(newPromiseTag)
+	return digest == secretDigest(secret)
+}
 
 // OfNewPromise reports whether a function has made an operation's promise for clients to settle. The id of
 // such a promise is an operation's; a standalone promise with this tag has another id.

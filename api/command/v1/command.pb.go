@@ -208,6 +208,7 @@ type Command struct {
 	//	*Command_CallEntity
 	//	*Command_CommitEntity
 	//	*Command_Restart
+	//	*Command_Purge
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -476,6 +477,15 @@ func (x *Command) GetRestart() *v1.RestartRequest {
 	return nil
 }
 
+func (x *Command) GetPurge() *v1.PurgeRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -570,6 +580,10 @@ type Command_Restart struct {
 	Restart *v1.RestartRequest `protobuf:"bytes,42,opt,name=restart,proto3,oneof"`
 }
 
+type Command_Purge struct {
+	Purge *v1.PurgeRequest `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -613,6 +627,8 @@ func (*Command_CallEntity) isCommand_Kind() {}
 func (*Command_CommitEntity) isCommand_Kind() {}
 
 func (*Command_Restart) isCommand_Kind() {}
+
+func (*Command_Purge) isCommand_Kind() {}
 
 // RaiseLevel raises the feature level of a partition's state: its machine then uses the formats of that
 // level. A leader proposes it when every member of the cluster has announced that it knows the level
@@ -2081,6 +2097,7 @@ type Reply struct {
 	//	*Reply_CallEntity
 	//	*Reply_CommitEntity
 	//	*Reply_Restart
+	//	*Reply_Purge
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2330,6 +2347,15 @@ func (x *Reply) GetRestart() *v1.RestartResponse {
 	return nil
 }
 
+func (x *Reply) GetPurge() *v1.PurgeResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -2427,6 +2453,10 @@ type Reply_Restart struct {
 	Restart *v1.RestartResponse `protobuf:"bytes,43,opt,name=restart,proto3,oneof"`
 }
 
+type Reply_Purge struct {
+	Purge *v1.PurgeResponse `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -2472,6 +2502,8 @@ func (*Reply_CallEntity) isReply_Kind() {}
 func (*Reply_CommitEntity) isReply_Kind() {}
 
 func (*Reply_Restart) isReply_Kind() {}
+
+func (*Reply_Purge) isReply_Kind() {}
 
 // PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
 // only what is recorded here changes.
@@ -3904,7 +3936,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\xdd\v\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\x8f\f\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3935,7 +3967,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vcall_entity\x183 \x01(\v2\x1d.perdure.v1.CallEntityRequestH\x00R\n" +
 	"callEntity\x12?\n" +
 	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x126\n" +
-	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestartB\x06\n" +
+	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestart\x120\n" +
+	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purgeB\x06\n" +
 	"\x04kind\"\"\n" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
@@ -4042,7 +4075,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xbf\v\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xf2\v\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -4069,7 +4102,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vcall_entity\x183 \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\n" +
 	"callEntity\x12D\n" +
 	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x127\n" +
-	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestartB\x06\n" +
+	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestart\x121\n" +
+	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purgeB\x06\n" +
 	"\x04kind\"[\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -4229,47 +4263,49 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*v1.CallEntityRequest)(nil),    // 57: perdure.v1.CallEntityRequest
 	(*v1.CommitEntity)(nil),         // 58: perdure.v1.CommitEntity
 	(*v1.RestartRequest)(nil),       // 59: perdure.v1.RestartRequest
-	(*v1.TaskToken)(nil),            // 60: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),        // 61: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),           // 62: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 63: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 64: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 65: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 66: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 67: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 68: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 69: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 70: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 71: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 72: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 73: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 74: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 75: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 76: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 77: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 78: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 79: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 80: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 81: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 82: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 83: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 84: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 85: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 86: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 87: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 88: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 89: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 90: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 91: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 92: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 93: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 94: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 95: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 96: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 97: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 98: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 99: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 100: perdure.v1.ListEntitiesResponse
+	(*v1.PurgeRequest)(nil),         // 60: perdure.v1.PurgeRequest
+	(*v1.TaskToken)(nil),            // 61: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),        // 62: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),           // 63: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 64: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 65: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 66: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 67: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 68: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 69: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 70: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 71: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 72: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 73: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 74: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 75: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 76: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 77: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 78: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 79: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 80: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),        // 81: perdure.v1.PurgeResponse
+	(v1.Reason)(0),                  // 82: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 83: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 84: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 85: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 86: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 87: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 88: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 89: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 90: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 91: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 92: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 93: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 94: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 95: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 96: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 97: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 98: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 99: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 100: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 101: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 102: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
@@ -4297,94 +4333,96 @@ var file_command_v1_command_proto_depIdxs = []int32{
 	57,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
 	58,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
 	59,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	60,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	61,  // 26: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	12,  // 27: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10,  // 28: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	20,  // 29: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	21,  // 30: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	62,  // 31: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	63,  // 32: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	17,  // 33: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	19,  // 34: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	16,  // 35: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	14,  // 36: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	15,  // 37: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	13,  // 38: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	18,  // 39: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	22,  // 40: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	23,  // 41: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	64,  // 42: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	62,  // 43: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	63,  // 44: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	64,  // 45: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	44,  // 46: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	65,  // 47: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	64,  // 48: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	66,  // 49: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	34,  // 50: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	67,  // 51: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	68,  // 52: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	69,  // 53: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	28,  // 54: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	70,  // 55: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	71,  // 56: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	72,  // 57: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	73,  // 58: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	29,  // 59: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	30,  // 60: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	31,  // 61: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	32,  // 62: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	33,  // 63: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	74,  // 64: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	75,  // 65: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	27,  // 66: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	26,  // 67: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	25,  // 68: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	76,  // 69: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	77,  // 70: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	78,  // 71: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	79,  // 72: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	60,  // 73: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	60,  // 74: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	10,  // 75: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	80,  // 76: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	35,  // 77: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	81,  // 78: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	82,  // 79: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	83,  // 80: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	84,  // 81: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	85,  // 82: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	38,  // 83: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	39,  // 84: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	40,  // 85: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	86,  // 86: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	87,  // 87: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	88,  // 88: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	89,  // 89: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	90,  // 90: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	37,  // 91: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	34,  // 92: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	91,  // 93: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	92,  // 94: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	93,  // 95: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	94,  // 96: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	73,  // 97: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	95,  // 98: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	42,  // 99: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	43,  // 100: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	96,  // 101: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	97,  // 102: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	98,  // 103: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	99,  // 104: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	100, // 105: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	77,  // 106: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	60,  // 107: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	60,  // 25: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
+	61,  // 26: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	62,  // 27: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	12,  // 28: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	10,  // 29: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	20,  // 30: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	21,  // 31: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	63,  // 32: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	64,  // 33: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	17,  // 34: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	19,  // 35: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	16,  // 36: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	14,  // 37: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	15,  // 38: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	13,  // 39: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	18,  // 40: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	22,  // 41: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	23,  // 42: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	65,  // 43: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	63,  // 44: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	64,  // 45: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	65,  // 46: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	44,  // 47: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	66,  // 48: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	65,  // 49: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	67,  // 50: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	34,  // 51: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	68,  // 52: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	69,  // 53: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	70,  // 54: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	28,  // 55: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	71,  // 56: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	72,  // 57: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	73,  // 58: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	74,  // 59: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	29,  // 60: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	30,  // 61: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	31,  // 62: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	32,  // 63: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	33,  // 64: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	75,  // 65: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	76,  // 66: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	27,  // 67: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	26,  // 68: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	25,  // 69: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	77,  // 70: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	78,  // 71: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	79,  // 72: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	80,  // 73: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	81,  // 74: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	61,  // 75: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	61,  // 76: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	10,  // 77: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	82,  // 78: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	35,  // 79: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	83,  // 80: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	84,  // 81: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	85,  // 82: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	86,  // 83: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	87,  // 84: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	38,  // 85: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	39,  // 86: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	40,  // 87: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	88,  // 88: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	89,  // 89: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	90,  // 90: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	91,  // 91: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	92,  // 92: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	37,  // 93: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	34,  // 94: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	93,  // 95: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	94,  // 96: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	95,  // 97: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	96,  // 98: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	74,  // 99: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	97,  // 100: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	42,  // 101: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	43,  // 102: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	98,  // 103: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	99,  // 104: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	100, // 105: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	101, // 106: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	102, // 107: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	78,  // 108: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	61,  // 109: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	110, // [110:110] is the sub-list for method output_type
+	110, // [110:110] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -4415,6 +4453,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_CallEntity)(nil),
 		(*Command_CommitEntity)(nil),
 		(*Command_Restart)(nil),
+		(*Command_Purge)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[12].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
@@ -4455,6 +4494,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CallEntity)(nil),
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
+		(*Reply_Purge)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[36].OneofWrappers = []any{
 		(*Query_Describe)(nil),

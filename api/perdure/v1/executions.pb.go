@@ -123,6 +123,61 @@ func (ReadLevel) EnumDescriptor() ([]byte, []int) {
 	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{1}
 }
 
+type PurgeState int32
+
+const (
+	PurgeState_PURGE_STATE_UNSPECIFIED PurgeState = 0
+	// Nothing is there, or another incarnation than the one that was named.
+	PurgeState_PURGE_STATE_ABSENT PurgeState = 1
+	// It is deleted.
+	PurgeState_PURGE_STATE_DELETED PurgeState = 2
+	// Too much for one piece: the rest is deleted soon. Until then the id is in use.
+	PurgeState_PURGE_STATE_BEGUN PurgeState = 3
+)
+
+// Enum value maps for PurgeState.
+var (
+	PurgeState_name = map[int32]string{
+		0: "PURGE_STATE_UNSPECIFIED",
+		1: "PURGE_STATE_ABSENT",
+		2: "PURGE_STATE_DELETED",
+		3: "PURGE_STATE_BEGUN",
+	}
+	PurgeState_value = map[string]int32{
+		"PURGE_STATE_UNSPECIFIED": 0,
+		"PURGE_STATE_ABSENT":      1,
+		"PURGE_STATE_DELETED":     2,
+		"PURGE_STATE_BEGUN":       3,
+	}
+)
+
+func (x PurgeState) Enum() *PurgeState {
+	p := new(PurgeState)
+	*p = x
+	return p
+}
+
+func (x PurgeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PurgeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_perdure_v1_executions_proto_enumTypes[2].Descriptor()
+}
+
+func (PurgeState) Type() protoreflect.EnumType {
+	return &file_perdure_v1_executions_proto_enumTypes[2]
+}
+
+func (x PurgeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PurgeState.Descriptor instead.
+func (PurgeState) EnumDescriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{2}
+}
+
 type RestartFrom int32
 
 const (
@@ -160,11 +215,11 @@ func (x RestartFrom) String() string {
 }
 
 func (RestartFrom) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_executions_proto_enumTypes[2].Descriptor()
+	return file_perdure_v1_executions_proto_enumTypes[3].Descriptor()
 }
 
 func (RestartFrom) Type() protoreflect.EnumType {
-	return &file_perdure_v1_executions_proto_enumTypes[2]
+	return &file_perdure_v1_executions_proto_enumTypes[3]
 }
 
 func (x RestartFrom) Number() protoreflect.EnumNumber {
@@ -173,7 +228,7 @@ func (x RestartFrom) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RestartFrom.Descriptor instead.
 func (RestartFrom) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{2}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{3}
 }
 
 type RequestID struct {
@@ -1887,6 +1942,138 @@ func (x *TerminateResponse) GetStatus() ExecutionStatus {
 	return ExecutionStatus_EXECUTION_STATUS_UNSPECIFIED
 }
 
+type PurgeRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// 0: any incarnation. Another one than this is not deleted.
+	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Deletes it only if it ended before this time; 0: at any time.
+	EndedBeforeMs int64 `protobuf:"varint,5,opt,name=ended_before_ms,json=endedBeforeMs,proto3" json:"ended_before_ms,omitempty"`
+	// Deletes it also within the ten minutes after its end, in which a repeated start may still be under way and would start
+	// it again.
+	Force         bool `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeRequest) Reset() {
+	*x = PurgeRequest{}
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeRequest) ProtoMessage() {}
+
+func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
+func (*PurgeRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PurgeRequest) GetRequest() *RequestID {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *PurgeRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PurgeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PurgeRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *PurgeRequest) GetEndedBeforeMs() int64 {
+	if x != nil {
+		return x.EndedBeforeMs
+	}
+	return 0
+}
+
+func (x *PurgeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type PurgeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         PurgeState             `protobuf:"varint,1,opt,name=state,proto3,enum=perdure.v1.PurgeState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResponse) Reset() {
+	*x = PurgeResponse{}
+	mi := &file_perdure_v1_executions_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResponse) ProtoMessage() {}
+
+func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_executions_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
+func (*PurgeResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PurgeResponse) GetState() PurgeState {
+	if x != nil {
+		return x.State
+	}
+	return PurgeState_PURGE_STATE_UNSPECIFIED
+}
+
 type RestartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1908,7 +2095,7 @@ type RestartRequest struct {
 
 func (x *RestartRequest) Reset() {
 	*x = RestartRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	mi := &file_perdure_v1_executions_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2107,7 @@ func (x *RestartRequest) String() string {
 func (*RestartRequest) ProtoMessage() {}
 
 func (x *RestartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	mi := &file_perdure_v1_executions_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2120,7 @@ func (x *RestartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRequest.ProtoReflect.Descriptor instead.
 func (*RestartRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RestartRequest) GetRequest() *RequestID {
@@ -1997,7 +2184,7 @@ type RestartResponse struct {
 
 func (x *RestartResponse) Reset() {
 	*x = RestartResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[22]
+	mi := &file_perdure_v1_executions_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2196,7 @@ func (x *RestartResponse) String() string {
 func (*RestartResponse) ProtoMessage() {}
 
 func (x *RestartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[22]
+	mi := &file_perdure_v1_executions_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2209,7 @@ func (x *RestartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartResponse.ProtoReflect.Descriptor instead.
 func (*RestartResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RestartResponse) GetIncarnation() uint64 {
@@ -2208,7 +2395,16 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"H\n" +
 	"\x11TerminateResponse\x123\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\x80\x02\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\xcd\x01\n" +
+	"\fPurgeRequest\x12/\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12&\n" +
+	"\x0fended_before_ms\x18\x05 \x01(\x03R\rendedBeforeMs\x12\x14\n" +
+	"\x05force\x18\x06 \x01(\bR\x05force\"=\n" +
+	"\rPurgeResponse\x12,\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x16.perdure.v1.PurgeStateR\x05state\"\x80\x02\n" +
 	"\x0eRestartRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2228,11 +2424,17 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\fREUSE_ALWAYS\x10\x02*>\n" +
 	"\tReadLevel\x12\x1b\n" +
 	"\x17READ_LEVEL_LINEARIZABLE\x10\x00\x12\x14\n" +
-	"\x10READ_LEVEL_STALE\x10\x01*W\n" +
+	"\x10READ_LEVEL_STALE\x10\x01*q\n" +
+	"\n" +
+	"PurgeState\x12\x1b\n" +
+	"\x17PURGE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12PURGE_STATE_ABSENT\x10\x01\x12\x17\n" +
+	"\x13PURGE_STATE_DELETED\x10\x02\x12\x15\n" +
+	"\x11PURGE_STATE_BEGUN\x10\x03*W\n" +
 	"\vRestartFrom\x12\x16\n" +
 	"\x12RESTART_FROM_START\x10\x00\x12\x16\n" +
 	"\x12RESTART_FROM_EVENT\x10\x01\x12\x18\n" +
-	"\x14RESTART_FROM_FAILURE\x10\x022\xe1\x04\n" +
+	"\x14RESTART_FROM_FAILURE\x10\x022\x9f\x05\n" +
 	"\n" +
 	"Executions\x12<\n" +
 	"\x05Start\x12\x18.perdure.v1.StartRequest\x1a\x19.perdure.v1.StartResponse\x12?\n" +
@@ -2243,7 +2445,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x06Signal\x12\x19.perdure.v1.SignalRequest\x1a\x1a.perdure.v1.SignalResponse\x12?\n" +
 	"\x06Cancel\x12\x19.perdure.v1.CancelRequest\x1a\x1a.perdure.v1.CancelResponse\x12H\n" +
 	"\tTerminate\x12\x1c.perdure.v1.TerminateRequest\x1a\x1d.perdure.v1.TerminateResponse\x12B\n" +
-	"\aRestart\x12\x1a.perdure.v1.RestartRequest\x1a\x1b.perdure.v1.RestartResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\aRestart\x12\x1a.perdure.v1.RestartRequest\x1a\x1b.perdure.v1.RestartResponse\x12<\n" +
+	"\x05Purge\x12\x18.perdure.v1.PurgeRequest\x1a\x19.perdure.v1.PurgeResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_executions_proto_rawDescOnce sync.Once
@@ -2257,100 +2460,107 @@ func file_perdure_v1_executions_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_executions_proto_rawDescData
 }
 
-var file_perdure_v1_executions_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_perdure_v1_executions_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_perdure_v1_executions_proto_goTypes = []any{
 	(Reuse)(0),                // 0: perdure.v1.Reuse
 	(ReadLevel)(0),            // 1: perdure.v1.ReadLevel
-	(RestartFrom)(0),          // 2: perdure.v1.RestartFrom
-	(*RequestID)(nil),         // 3: perdure.v1.RequestID
-	(*StartRequest)(nil),      // 4: perdure.v1.StartRequest
-	(*StartResponse)(nil),     // 5: perdure.v1.StartResponse
-	(*ResultRequest)(nil),     // 6: perdure.v1.ResultRequest
-	(*ResultResponse)(nil),    // 7: perdure.v1.ResultResponse
-	(*DescribeRequest)(nil),   // 8: perdure.v1.DescribeRequest
-	(*DescribeResponse)(nil),  // 9: perdure.v1.DescribeResponse
-	(*Execution)(nil),         // 10: perdure.v1.Execution
-	(*Cleanup)(nil),           // 11: perdure.v1.Cleanup
-	(*TaskInfo)(nil),          // 12: perdure.v1.TaskInfo
-	(*JournalRequest)(nil),    // 13: perdure.v1.JournalRequest
-	(*JournalResponse)(nil),   // 14: perdure.v1.JournalResponse
-	(*ListRequest)(nil),       // 15: perdure.v1.ListRequest
-	(*ListResponse)(nil),      // 16: perdure.v1.ListResponse
-	(*ExecutionSummary)(nil),  // 17: perdure.v1.ExecutionSummary
-	(*SignalRequest)(nil),     // 18: perdure.v1.SignalRequest
-	(*SignalResponse)(nil),    // 19: perdure.v1.SignalResponse
-	(*CancelRequest)(nil),     // 20: perdure.v1.CancelRequest
-	(*CancelResponse)(nil),    // 21: perdure.v1.CancelResponse
-	(*TerminateRequest)(nil),  // 22: perdure.v1.TerminateRequest
-	(*TerminateResponse)(nil), // 23: perdure.v1.TerminateResponse
-	(*RestartRequest)(nil),    // 24: perdure.v1.RestartRequest
-	(*RestartResponse)(nil),   // 25: perdure.v1.RestartResponse
-	nil,                       // 26: perdure.v1.StartRequest.TagsEntry
-	nil,                       // 27: perdure.v1.Execution.TagsEntry
-	(ExecutionStatus)(0),      // 28: perdure.v1.ExecutionStatus
-	(*Outcome)(nil),           // 29: perdure.v1.Outcome
-	(*ExecutionAwaiting)(nil), // 30: perdure.v1.ExecutionAwaiting
-	(*StepHeartbeat)(nil),     // 31: perdure.v1.StepHeartbeat
-	(*JournalEntry)(nil),      // 32: perdure.v1.JournalEntry
+	(PurgeState)(0),           // 2: perdure.v1.PurgeState
+	(RestartFrom)(0),          // 3: perdure.v1.RestartFrom
+	(*RequestID)(nil),         // 4: perdure.v1.RequestID
+	(*StartRequest)(nil),      // 5: perdure.v1.StartRequest
+	(*StartResponse)(nil),     // 6: perdure.v1.StartResponse
+	(*ResultRequest)(nil),     // 7: perdure.v1.ResultRequest
+	(*ResultResponse)(nil),    // 8: perdure.v1.ResultResponse
+	(*DescribeRequest)(nil),   // 9: perdure.v1.DescribeRequest
+	(*DescribeResponse)(nil),  // 10: perdure.v1.DescribeResponse
+	(*Execution)(nil),         // 11: perdure.v1.Execution
+	(*Cleanup)(nil),           // 12: perdure.v1.Cleanup
+	(*TaskInfo)(nil),          // 13: perdure.v1.TaskInfo
+	(*JournalRequest)(nil),    // 14: perdure.v1.JournalRequest
+	(*JournalResponse)(nil),   // 15: perdure.v1.JournalResponse
+	(*ListRequest)(nil),       // 16: perdure.v1.ListRequest
+	(*ListResponse)(nil),      // 17: perdure.v1.ListResponse
+	(*ExecutionSummary)(nil),  // 18: perdure.v1.ExecutionSummary
+	(*SignalRequest)(nil),     // 19: perdure.v1.SignalRequest
+	(*SignalResponse)(nil),    // 20: perdure.v1.SignalResponse
+	(*CancelRequest)(nil),     // 21: perdure.v1.CancelRequest
+	(*CancelResponse)(nil),    // 22: perdure.v1.CancelResponse
+	(*TerminateRequest)(nil),  // 23: perdure.v1.TerminateRequest
+	(*TerminateResponse)(nil), // 24: perdure.v1.TerminateResponse
+	(*PurgeRequest)(nil),      // 25: perdure.v1.PurgeRequest
+	(*PurgeResponse)(nil),     // 26: perdure.v1.PurgeResponse
+	(*RestartRequest)(nil),    // 27: perdure.v1.RestartRequest
+	(*RestartResponse)(nil),   // 28: perdure.v1.RestartResponse
+	nil,                       // 29: perdure.v1.StartRequest.TagsEntry
+	nil,                       // 30: perdure.v1.Execution.TagsEntry
+	(ExecutionStatus)(0),      // 31: perdure.v1.ExecutionStatus
+	(*Outcome)(nil),           // 32: perdure.v1.Outcome
+	(*ExecutionAwaiting)(nil), // 33: perdure.v1.ExecutionAwaiting
+	(*StepHeartbeat)(nil),     // 34: perdure.v1.StepHeartbeat
+	(*JournalEntry)(nil),      // 35: perdure.v1.JournalEntry
 }
 var file_perdure_v1_executions_proto_depIdxs = []int32{
-	3,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
-	26, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
+	4,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
+	29, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
 	0,  // 2: perdure.v1.StartRequest.reuse:type_name -> perdure.v1.Reuse
-	28, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
-	7,  // 4: perdure.v1.StartResponse.result:type_name -> perdure.v1.ResultResponse
+	31, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
+	8,  // 4: perdure.v1.StartResponse.result:type_name -> perdure.v1.ResultResponse
 	1,  // 5: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
-	28, // 6: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 7: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
+	31, // 6: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
+	32, // 7: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
 	1,  // 8: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
-	10, // 9: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
-	28, // 10: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
-	27, // 11: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
-	29, // 12: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
-	30, // 13: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
-	12, // 14: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
-	11, // 15: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
-	31, // 16: perdure.v1.Execution.steps:type_name -> perdure.v1.StepHeartbeat
-	28, // 17: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 18: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
+	11, // 9: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
+	31, // 10: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
+	30, // 11: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
+	32, // 12: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
+	33, // 13: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
+	13, // 14: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
+	12, // 15: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
+	34, // 16: perdure.v1.Execution.steps:type_name -> perdure.v1.StepHeartbeat
+	31, // 17: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
+	32, // 18: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
 	1,  // 19: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
-	32, // 20: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
-	28, // 21: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
+	35, // 20: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
+	31, // 21: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
 	1,  // 22: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
-	17, // 23: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
-	28, // 24: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 25: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	4,  // 26: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
-	3,  // 27: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	28, // 28: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 29: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	28, // 30: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 31: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
-	2,  // 32: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
-	4,  // 33: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	6,  // 34: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	8,  // 35: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	13, // 36: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	15, // 37: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	18, // 38: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	20, // 39: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	22, // 40: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	24, // 41: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
-	5,  // 42: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	7,  // 43: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	9,  // 44: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	14, // 45: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	16, // 46: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	19, // 47: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	21, // 48: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	23, // 49: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	25, // 50: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
-	42, // [42:51] is the sub-list for method output_type
-	33, // [33:42] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	18, // 23: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
+	31, // 24: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
+	4,  // 25: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
+	5,  // 26: perdure.v1.SignalRequest.start:type_name -> perdure.v1.StartRequest
+	4,  // 27: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	31, // 28: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	4,  // 29: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	31, // 30: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	4,  // 31: perdure.v1.PurgeRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 32: perdure.v1.PurgeResponse.state:type_name -> perdure.v1.PurgeState
+	4,  // 33: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	3,  // 34: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	5,  // 35: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	7,  // 36: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	9,  // 37: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	14, // 38: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	16, // 39: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	19, // 40: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	21, // 41: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	23, // 42: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	27, // 43: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	25, // 44: perdure.v1.Executions.Purge:input_type -> perdure.v1.PurgeRequest
+	6,  // 45: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	8,  // 46: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	10, // 47: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	15, // 48: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	17, // 49: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	20, // 50: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	22, // 51: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	24, // 52: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	28, // 53: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	26, // 54: perdure.v1.Executions.Purge:output_type -> perdure.v1.PurgeResponse
+	45, // [45:55] is the sub-list for method output_type
+	35, // [35:45] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }
@@ -2364,8 +2574,8 @@ func file_perdure_v1_executions_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_executions_proto_rawDesc), len(file_perdure_v1_executions_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   25,
+			NumEnums:      4,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

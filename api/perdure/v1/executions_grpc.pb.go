@@ -28,6 +28,7 @@ const (
 	Executions_Cancel_FullMethodName    = "/perdure.v1.Executions/Cancel"
 	Executions_Terminate_FullMethodName = "/perdure.v1.Executions/Terminate"
 	Executions_Restart_FullMethodName   = "/perdure.v1.Executions/Restart"
+	Executions_Purge_FullMethodName     = "/perdure.v1.Executions/Purge"
 )
 
 // ExecutionsClient is the client API for Executions service.
@@ -60,6 +61,10 @@ type ExecutionsClient interface {
 	// incarnation's worker effects nothing from then on. An execution that is part of another one, or a graph run, is
 	// refused with RULE_BROKEN.
 	Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error)
+	// Purge deletes an execution that has ended, with its children in the same partition, its journal and its promises; or
+	// a settled promise of no execution. Its id can be used again afterwards. One that is open, or has open children, is
+	// refused with RULE_BROKEN.
+	Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error)
 }
 
 type executionsClient struct {
@@ -160,6 +165,16 @@ func (c *executionsClient) Restart(ctx context.Context, in *RestartRequest, opts
 	return out, nil
 }
 
+func (c *executionsClient) Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeResponse)
+	err := c.cc.Invoke(ctx, Executions_Purge_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ExecutionsServer is the server API for Executions service.
 // All implementations must embed UnimplementedExecutionsServer
 // for forward compatibility.
@@ -190,6 +205,10 @@ type ExecutionsServer interface {
 	// incarnation's worker effects nothing from then on. An execution that is part of another one, or a graph run, is
 	// refused with RULE_BROKEN.
 	Restart(context.Context, *RestartRequest) (*RestartResponse, error)
+	// Purge deletes an execution that has ended, with its children in the same partition, its journal and its promises; or
+	// a settled promise of no execution. Its id can be used again afterwards. One that is open, or has open children, is
+	// refused with RULE_BROKEN.
+	Purge(context.Context, *PurgeRequest) (*PurgeResponse, error)
 	mustEmbedUnimplementedExecutionsServer()
 }
 
@@ -226,6 +245,9 @@ func (UnimplementedExecutionsServer) Terminate(context.Context, *TerminateReques
 }
 func (UnimplementedExecutionsServer) Restart(context.Context, *RestartRequest) (*RestartResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Restart not implemented")
+}
+func (UnimplementedExecutionsServer) Purge(context.Context, *PurgeRequest) (*PurgeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Purge not implemented")
 }
 func (UnimplementedExecutionsServer) mustEmbedUnimplementedExecutionsServer() {}
 func (UnimplementedExecutionsServer) testEmbeddedByValue()                    {}
@@ -410,6 +432,24 @@ func _Executions_Restart_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Executions_Purge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutionsServer).Purge(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executions_Purge_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutionsServer).Purge(ctx, req.(*PurgeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Executions_ServiceDesc is the grpc.ServiceDesc for Executions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -452,6 +492,10 @@ var Executions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Restart",
 			Handler:    _Executions_Restart_Handler,
+		},
+		{
+			MethodName: "Purge",
+			Handler:    _Executions_Purge_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -275,7 +275,7 @@ func (x *CreatePromiseRequest) GetTimeoutMs() int64 {
 type GetPromiseRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// A promise's id, or the token that a function has given away (ID~INCARNATION).
+	// A promise's id, or the token that a function has given away (ID~INCARNATION~SECRET).
 	Id    string    `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Level ReadLevel `protobuf:"varint,3,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
 	// Set by the node that splits a token: a promise of a later incarnation is another one. 0 for an id.
@@ -346,13 +346,16 @@ type SettlePromiseRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// A promise's id, or the token that a function has given away (ID~INCARNATION).
+	// A promise's id, or the token that a function has given away (ID~INCARNATION~SECRET). A function's promise that has a
+	// secret is settled by its token only.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// RESOLVED, REJECTED or REJECTED_CANCELED.
 	State PromiseState `protobuf:"varint,4,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
 	Value *Outcome     `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
 	// Set by the node that splits a token: a promise of a later incarnation is another one. 0 for an id.
-	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Likewise: empty for an id, or a token without one.
+	Secret        []byte `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +430,13 @@ func (x *SettlePromiseRequest) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *SettlePromiseRequest) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
 }
 
 type AwaitPromiseRequest struct {
@@ -575,14 +585,15 @@ const file_perdure_v1_promises_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12+\n" +
 	"\x05level\x18\x03 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\xf2\x01\n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x8a\x02\n" +
 	"\x14SettlePromiseRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12.\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x18.perdure.v1.PromiseStateR\x05state\x12)\n" +
 	"\x05value\x18\x05 \x01(\v2\x13.perdure.v1.OutcomeR\x05value\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\\\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06secret\x18\a \x01(\fR\x06secret\"\\\n" +
 	"\x13AwaitPromiseRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x17\n" +

@@ -9,6 +9,7 @@
 package keys
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -25,12 +26,14 @@ const (
 	Callback   Family = 0x12 // namespace, awaited, awaiter
 	AwaitedBy  Family = 0x13 // namespace, awaiter, awaited (the callback, seen from the other end)
 	Listener   Family = 0x14 // namespace, id, address
+	Notify     Family = 0x15 // namespace, id → what is left of the listeners of a settled promise
 	Header     Family = 0x20 // namespace, id
 	Journal    Family = 0x21 // namespace, id, incarnation, sequence
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
 	Node       Family = 0x23 // namespace, id, incarnation, number of the node
 	Latch      Family = 0x24 // namespace, id, incarnation, signal → the payload delivered last
 	Heartbeat  Family = 0x25 // namespace, id, incarnation → the last heartbeats of its steps
+	Remains    Family = 0x26 // namespace, id → the incarnation up to which a purged execution's rows are to be deleted
 	Entity     Family = 0x28 // namespace, id → an entity without its lists
 	EntityItem Family = 0x29 // namespace, id, list, sequence → what waits at an entity
 	Holder     Family = 0x2a // namespace, id, incarnation → an execution's critical section
@@ -56,8 +59,8 @@ func Table() []struct {
 		Name   string
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
-		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
-		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Heartbeat, "heartbeat"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
+		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Notify, "notify"}, {Header, "header"}, {Journal, "journal"},
+		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Heartbeat, "heartbeat"}, {Remains, "remains"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Stuck, "stuck"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
 		{Function, "function"},
@@ -88,15 +91,18 @@ const (
 	DeadlineAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
 	DeadlineSweep   DeadlineKind = 8 // the next part of a former incarnation to delete
 
-	DeadlineChildren DeadlineKind = 9 // the next children that a cancel or an end of their parent reaches
+	DeadlineChildren DeadlineKind = 9  // the next children that a cancel or an end of their parent reaches
+	DeadlineNotify   DeadlineKind = 10 // the next listeners of a settled promise
+
+	DeadlinePurge DeadlineKind = 12 // the next part of a purged execution to delete
 )
 
 // LastDeadline is the kind with the highest number.
-const LastDeadline = DeadlineChildren
+const LastDeadline = DeadlinePurge
 
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
 var DeadlineKinds = []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity,
-	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren}
+	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren, DeadlineNotify, DeadlinePurge}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {
@@ -112,6 +118,9 @@ func AppendString(b []byte, s string) []byte {
 
 // CutString reads a string part off the front of b.
 func CutString(b []byte) (s string, rest []byte, err error) {
+	if i := bytes.IndexByte(b, 0); i >= 0 && i+1 < len(b) && b[i+1] == 1 {
+		return string(b[:i]), b[i+2:], nil // without an escape
+	}
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); i++ {
 		if b[i] != 0 {
@@ -274,11 +283,7 @@ func DeadlineBounds(kind DeadlineKind, now int64) (lower, upper []byte) {
 
 // ParseDeadline reads a deadline's key.
 func ParseDeadline(key []byte) (kind DeadlineKind, at int64, namespace, id string, err error) {
-	if len(key) < 2 || Family(key[0]) != Deadline {
-		return 0, 0, "", "", fmt.Errorf("keys: %x is not a deadline", key)
-	}
-	kind = DeadlineKind(key[1])
-	n, rest, err := CutUint64(key[2:])
+	kind, at, rest, err := CutDeadline(key)
 	if err != nil {
 		return 0, 0, "", "", err
 	}
@@ -287,7 +292,16 @@ func ParseDeadline(key []byte) (kind DeadlineKind, at int64, namespace, id strin
 		return 0, 0, "", "", err
 	}
 	id, _, err = CutString(rest)
-	return kind, int64(n), namespace, id, err
+	return kind, at, namespace, id, err
+}
+
+// CutDeadline reads kind and time off the front of a deadline's key.
+func CutDeadline(key []byte) (kind DeadlineKind, at int64, rest []byte, err error) {
+	if len(key) < 2 || Family(key[0]) != Deadline {
+		return 0, 0, nil, fmt.Errorf("keys: %x is not a deadline", key)
+	}
+	n, rest, err := CutUint64(key[2:])
+	return DeadlineKind(key[1]), int64(n), rest, err
 }
 
 // ReadyOf is the key of a pending task in its function's queue. It sorts by retry time, which is the order in

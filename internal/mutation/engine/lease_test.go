@@ -84,7 +84,7 @@ var leaseBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/worker.go", Rule: "lease: what a worker has finished is not begun again",
-		From: `over := w.ended.has(t.key)`, To: `over := false`, Tests: "TestFinishedTaskIsNotBegunAgain",
+		From: `, w.ended.has(t.key):`, To: `:`, Tests: "TestFinishedTaskIsNotBegunAgain",
 	},
 	{
 		File: "partition/workers/assign.go", Rule: "lease: a worker that says nothing is given nothing",

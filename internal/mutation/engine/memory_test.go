@@ -10,7 +10,7 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/reads.go", Rule: "read cache: what is overwritten is not answered",
-		From: `c.keep(w.key, cachedValue{bytes.Clone(w.value), true})`, To: `_ = bytes.Clone(w.value)`, Tests: "TestReadCacheAnswersAsBelow",
+		From: `c.keep(w.key, cachedValue{value: bytes.Clone(w.value), present: true, size: len(w.value)})`, To: `_ = bytes.Clone(w.value)`, Tests: "TestReadCacheAnswersAsBelow",
 	},
 	{
 		File: "fsm/machine/reads.go", Rule: "read cache: a value too large for it replaces the cached one",
@@ -21,8 +21,24 @@ var memoryBugs = []mutation.Bug{
 		From: `c.bytes > c.max {`, To: `c.bytes > 2*c.max {`, Tests: "TestReadCacheAnswersAsBelow",
 	},
 	{
+		File: "fsm/machine/layer.go", Rule: "decoded objects: a write replaces the former object",
+		From: `w.value, w.object, w.removed = x.value, x.object, x.removed`, To: `w.value, w.removed = x.value, x.removed`, Tests: "TestReplicasAgree",
+	},
+	{
 		File: "fsm/machine/machine.go", Rule: "read cache: it learns of each write",
 		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree",
+	},
+	{
+		File: "fsm/decode.go", Rule: "decoder: a text that is not UTF-8 is left to proto",
+		From: `if !utf8.Valid(b) {`, To: `if len(b) == 1 && !utf8.Valid(b) {`, Pkg: "fsm", Tests: "TestDecodeAsProto",
+	},
+	{
+		File: "fsm/decode.go", Rule: "decoder: messages that occur twice are merged",
+		From: "		if m.Kind != nil {\n			return false\n		}", To: "", Pkg: "fsm", Tests: "TestDecodeAsProto",
+	},
+	{
+		File: "fsm/decode.go", Rule: "decoder: the next entry overwrites none before it",
+		From: `d.texts = d.texts[copy(out, b):]`, To: `copy(out, b)`, Pkg: "fsm", Tests: "TestDecodeKeepsNothingTwice",
 	},
 	{
 		File: "fsm/machine/presence.go", Rule: "presence: a key that is put is counted",

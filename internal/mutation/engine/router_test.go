@@ -13,6 +13,14 @@ var routerBugs = []mutation.Bug{
 		From: `tries.unknown = e`, To: `_ = e`, Tests: "TestUnknownOutcomeStays",
 	},
 	{
+		File: "partition/router.go", Rule: "router: a caller is not left waiting where no leader is known",
+		From: "case leaderless.IsZero():", To: "default:", Tests: "TestNoLeaderKnown",
+	},
+	{
+		File: "partition/router.go", Rule: "router: a leader that is known again is waited for",
+		From: "case to.Addr != \"\":\n\t\t\t\tleaderless = time.Time{}\n", To: "case to.Addr != \"\":\n", Tests: "TestNoLeaderKnown",
+	},
+	{
 		File: "partition/router.go", Rule: "router: what does harm twice is not sent again",
 		From: `if !again || ctx.Err() != nil {`, To: `if ctx.Err() != nil {`, Tests: "TestOnlyTheRepeatableIsRepeated",
 	},
@@ -41,7 +49,7 @@ var routerBugs = []mutation.Bug{
 		From: `case p.lead != lead:`, To: `case false:`, Tests: "TestNoProposalOutlivesItsLeadership",
 	},
 	{
-		File: "partition/group/propose.go", Rule: "proposal: a caller that stops waiting does not know",
+		File: "partition/group/begin.go", Rule: "proposal: a caller that stops waiting does not know",
 		From: `return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting (`, To: `return w.outcome(refusal.TryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
 	},
 	{

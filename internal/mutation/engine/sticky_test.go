@@ -38,7 +38,7 @@ var stickyBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/sticky.go", Rule: "sticky: what was lost before the reply is not kept",
-		From: `w.held[t.key] != t ||`, To: ``, Tests: "TestStickyKeepsNothing",
+		From: `w.held[t.key.exec()] != t ||`, To: ``, Tests: "TestStickyKeepsNothing",
 	},
 	{
 		File: "durable/sticky.go", Rule: "sticky: a worker that stops keeps nothing",

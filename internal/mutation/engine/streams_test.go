@@ -40,6 +40,10 @@ var streamBugs = []mutation.Bug{
 `, To: ``, Tests: "TestCallsOnAStream",
 	},
 	{
+		File: "rpc/async_start.go", Rule: "stream of calls: a start is checked against the token",
+		From: `	if s.cfg.Auth != nil {`, To: `	if s.cfg.Auth != nil && s.cfg.Auth == nil {`, Tests: "TestCallsOnAStream",
+	},
+	{
 		File: "partition/peers/peers.go", Rule: "stream of calls: each call is checked for its caller's membership",
 		From: `if err := p.admit(ctx, info.FullMethod); err != nil {`, To: `if err := p.admit(ctx, info.FullMethod); err == context.Canceled {`, Tests: "TestCallsOnStreamsAreChecked",
 	},

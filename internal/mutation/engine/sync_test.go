@@ -14,6 +14,33 @@ var syncBugs = []mutation.Bug{
 		Pkg: "partition", Hangs: time.Minute,
 	},
 	{
+		File: "partition/transport/pipeline.go", Rule: "log: a leader counts a follower's copy when the follower has answered",
+		From: "		if last {\n			return &partFuture{f, &known}, nil\n", To: `		if last {
+			answer.Term, answer.Success = args.Term, true
+			go func() {
+				select {
+				case p.out <- &partFuture{f, &known}:
+				case <-p.done:
+				}
+			}()
+			return &partFuture{f, &known}, nil
+`, Tests: "TestAcknowledgedIsSynced", Pkg: "partition",
+	},
+	{
+		File: "partition/raftlog/cache.go", Rule: "log: a follower answers when its copy is synced",
+		From: "	store := c.log.StoreLogs\n", To: "	store := c.log.StoreLogs\n	if commands && c.opts.Overlap != nil {\n		store = c.log.StoreUnsynced\n	}\n",
+		Tests: "TestAcknowledgedIsSynced", Pkg: "partition",
+	},
+	{
+		File: "partition/raftlog/pebble.go", Rule: "log: each write is synced",
+		From: `b.Commit(pebble.Sync)`, To: `b.Commit(pebble.NoSync)`, Tests: "TestAcknowledgedIsSynced", Pkg: "partition",
+	},
+	{
+		File: "partition/raftlog/unsynced.go", Rule: "log: a leader's copy whose sync failed counts for nothing",
+		From: "		if err := l.store.wrote(a.wait()); err != nil {\n", To: "		if err := a.wait(); err != nil && l.store == nil {\n", Tests: "TestFailedSyncIsNotCounted",
+		Pkg: "partition",
+	},
+	{
 		File: "partition/transport/fill.go", Rule: "log: a leader's commit index covers only what its own log has synced",
 		From: `t.synced != nil {`, To: `t.synced != nil && last == 0 {`, Tests: "TestLeaderLosesPowerBeforeItsSync",
 		Pkg: "partition",

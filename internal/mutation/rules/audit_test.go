@@ -5,6 +5,14 @@ import "perdure/internal/mutation"
 // auditBugs break checks of stored states, and of names and policies that the rules depend on.
 var auditBugs = []mutation.Bug{
 	{
+		File: "recovery/invariants.go", Rule: "audit: listeners of a settled promise are being notified",
+		From: "(len(listeners) > 0) != notifies", To: "len(listeners) > 0 && notifies", Tests: "TestAuditFindsNotifications", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/audit/entity.go", Rule: "audit: an entity's backlog is bounded",
+		From: "entries > state.MaxEntityQueue", To: "entries > 2*state.MaxEntityQueue", Tests: "TestAuditFindsWhatIsPlantedInEntities", Pkg: "fsm/machine",
+	},
+	{
 		File: "fsm/audit/values.go", Rule: "audit: a child has the attempts that its caller's journal allows",
 		From: "int(retry.Attempts) != bound", To: "int(retry.Attempts) < bound", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
 	},

@@ -102,6 +102,14 @@ var machineBugs = []mutation.Bug{
 		From: `return all[:min(len(all), credit)]`, To: `return all`, Tests: "TestAssign",
 	},
 	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: functions take turns",
+		From: `inTurns(all, credit, t.index)`, To: `_ = inTurns`, Tests: "TestAssignInTurns",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: a function with old tasks leaves credit to the others",
+		From: `credit < len(functions) && index%2 == 0`, To: `false`, Tests: "TestAssignInTurns",
+	},
+	{
 		File: "fsm/machine/assign.go", Rule: "ready queue: a worker gets as many as its own credit",
 		From: "\t\t\tr.credit--\n", To: "", Tests: "TestPreferredWorker TestAssign",
 	},

@@ -60,7 +60,7 @@ var refinementBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "children: a failed attempt's signals are delivered again",
-		From: "startInput: ex.h.StartInput, signals: signals, lastCommit", To: "startInput: ex.h.StartInput, signals: signals[:0], lastCommit", Tests: "TestExecutionRefinement",
+		From: "startInput: ex.h.StartInput, signals: signals, lastCommit", To: "startInput: ex.h.StartInput, signals: signals[:0], lastCommit", Tests: "TestChildRetry",
 	},
 	{
 		File: "fsm/machine/attempt.go", Rule: "children: the server writes what an attempt of a running caller failed with",
@@ -84,7 +84,7 @@ var refinementBugs = []mutation.Bug{
 		From: "Parent: h.Parent, ParentIncarnation: h.ParentIncarnation,\n		ParentPromise: h.ParentPromise, StartRequest: s.request", To: "Parent: h.Parent, ParentIncarnation: h.ParentIncarnation + 1,\n		ParentPromise: h.ParentPromise, StartRequest: s.request", Tests: "TestExecutionRefinement",
 	},
 	{
-		File: "fsm/machine/promise_await.go", Rule: "promises: who asks for a pending one hears of its value",
-		From: "		t.store(msg.Namespace).AddListener(msg.ToId, from.address())\n", To: "", Tests: "TestExecutionRefinement",
+		File: "fsm/machine/notify.go", Rule: "promises: who asks for a pending one hears of its value",
+		From: "		t.store(ns).AddListener(msg.ToId, from.address())\n		return nil\n	}\n	outcome", To: "		return nil\n	}\n	outcome", Tests: "TestExecutionRefinement",
 	},
 }

@@ -1,0 +1,261 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
+)
+
+func purgeCmd(objectID string, change ...func(*perdurev1.PurgeRequest)) *commandv1.Command {
+	req := &perdurev1.PurgeRequest{Id: objectID, Force: true}
+	for _, f := range change {
+		f(req)
+	}
+	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_Purge{Purge: req}}
+}
+
+func (w *world) purge(objectID string) perdurev1.PurgeState {
+	w.t.Helper()
+	return w.do(purgeCmd(objectID)).GetPurge().State
+}
+
+// sound checks a partition by all rules of an audit.
+func (w *world) sound(p *part) {
+	w.t.Helper()
+	report, err := audit.Run(p.state, p.m.Clock(), state.Partition{Number: p.cfg.Partition, Count: p.cfg.Partitions})
+	if err != nil {
+		w.t.Fatalf("audit: %v", err)
+	}
+	if len(report.Violations) > 0 {
+		w.t.Fatalf("at index %d: %v", p.index, report.Violations)
+	}
+}
+
+const (
+	absent  = perdurev1.PurgeState_PURGE_STATE_ABSENT
+	deleted = perdurev1.PurgeState_PURGE_STATE_DELETED
+	begun   = perdurev1.PurgeState_PURGE_STATE_BEGUN
+)
+
+// A purge deletes an execution and all that is below it; its id can be used again, and the former worker effects nothing.
+func TestPurge(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("a", "f")
+	w.commit(v, "child g; step s -> x; sleep 50; child g")
+	w.refused(purgeCmd("a"), perdurev1.Reason_REASON_RULE_BROKEN)
+	for _, child := range w.take("w2", 2, "g") {
+		w.commit(child, "step s -> y; child h; return 1")
+	}
+	for _, child := range w.take("w3", 2, "h") {
+		w.commit(child, "return 1")
+	}
+	w.pass(60)
+	late := *v
+	w.commit(v, "return x")
+	w.sound(w.parts[0])
+	w.refused(purgeCmd("a", func(r *perdurev1.PurgeRequest) { r.Force = false }), perdurev1.Reason_REASON_RULE_BROKEN)
+	w.refused(purgeCmd("a", func(r *perdurev1.PurgeRequest) { r.EndedBeforeMs = w.now }), perdurev1.Reason_REASON_RULE_BROKEN)
+	w.refused(purgeCmd("a:0"), perdurev1.Reason_REASON_BAD_ID)
+	other := func(r *perdurev1.PurgeRequest) { r.Incarnation = 77 }
+	if got := w.do(purgeCmd("a", other)).GetPurge().State; got != absent {
+		t.Errorf("another incarnation: %v", got)
+	}
+	w.now += replyRetentionMS
+	if got := w.do(purgeCmd("a", func(r *perdurev1.PurgeRequest) { r.Force = false })).GetPurge().State; got != deleted {
+		t.Errorf("purged: %v", got)
+	}
+	if left := w.left("a", 0); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	w.sound(w.parts[0])
+	if got := w.purge("a"); got != absent {
+		t.Errorf("purged again: %v", got)
+	}
+	w.begin("a", "f")
+	w.commitRefused(&late, "step t -> z", perdurev1.Reason_REASON_STALE_TASK, "")
+	if got := w.course("a"); got != "started" {
+		t.Errorf("the new incarnation is %s", got)
+	}
+}
+
+// A child that outlives its parent keeps the parent from being purged.
+func TestPurgeWaitsForChildren(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("a", "f")
+	w.commit(v, "child g x")
+	w.commit(v, "return x")
+	if e := w.refused(purgeCmd("a"), perdurev1.Reason_REASON_RULE_BROKEN); !strings.Contains(e.Message, "a:0") {
+		t.Errorf("refused: %v", e)
+	}
+	w.commit(w.only("w2", "g"), "return 1")
+	if got := w.purge("a"); got != deleted {
+		t.Errorf("purged: %v", got)
+	}
+}
+
+// A purge of more keys than one command reads goes on in parts. The state is sound between them, and nothing begins under the id
+// before all that is below is gone.
+func TestPurgeInParts(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	const children = 400
+	v := w.begin("a", "f")
+	for range 4 {
+		w.commit(v, strings.TrimSuffix(strings.Repeat("child g; ", children/4), "; "))
+	}
+	for range 4 {
+		for _, child := range w.take("w2", children/4, "g") {
+			w.commit(child, "return 1")
+		}
+	}
+	w.commit(v, "return x")
+	if got := w.purge("a"); got != begun {
+		t.Fatalf("purged: %v", got)
+	}
+	parts := 0
+	for ; w.describeOrNil("a") != nil; parts++ {
+		w.sound(w.parts[0])
+		if got := w.purge("a"); got != begun {
+			t.Fatalf("purged again: %v", got)
+		}
+		w.refusedNow(restartCmd(w.request(), "a", fromStart, 0), perdurev1.Reason_REASON_TRY_LATER)
+		w.refusedNow(reuseCmd(w.request(), "a", "f", "in", perdurev1.Reuse_REUSE_ALWAYS), perdurev1.Reason_REASON_TRY_LATER)
+		w.open(w.parts[0]) // a replica that starts again goes on
+		if parts > 100 {
+			t.Fatal("the purge does not end")
+		}
+		w.do(tickCmd(1))
+	}
+	if parts < 3 {
+		t.Errorf("%d parts", parts)
+	}
+	w.begin("a", "f") // its former rows are still being deleted
+	w.sound(w.parts[0])
+	w.tick()
+	w.sound(w.parts[0])
+	if left := w.left("a", w.describe("a").Incarnation); len(left) != 5 {
+		t.Errorf("left: %q", left) // promise, task, header, listing, and the retry timer or place in the queue
+	}
+}
+
+// A long journal, and the rows of a retried graph run, are deleted behind the execution.
+func TestPurgeRows(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	v := w.begin("a", "f")
+	for range 12 {
+		w.commit(v, strings.TrimSuffix(strings.Repeat("step s -> x; ", 50), "; "))
+	}
+	w.commit(v, "return x")
+	if got := w.purge("a"); got != deleted {
+		t.Fatalf("purged: %v", got)
+	}
+	w.sound(w.parts[0])
+	remains := func() bool {
+		_, ok, _ := w.parts[0].state.Get(keys.Of(keys.Remains, ns, "a"))
+		return ok
+	}
+	if !remains() {
+		t.Fatal("a journal of 1,200 entries was deleted by one command")
+	}
+	v = w.begin("a", "f")
+	w.commit(v, "step s -> y; return y")
+	w.sound(w.parts[0])
+	w.tick()
+	if remains() {
+		t.Error("rows remain")
+	}
+	if got := w.course("a"); got != "started scheduled started completed completed" {
+		t.Errorf("the new incarnation is %s", got)
+	}
+	w.purge("a")
+	if left := w.left("a", 0); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+
+	var nodes []string
+	for n := range 300 {
+		nodes = append(nodes, fmt.Sprintf("n%d", n))
+	}
+	w.submit("run", graphOf(strings.Join(nodes, "; ")), "")
+	w.tick()
+	w.end("run", "n0", "fail app:broken")
+	for n := 1; n < 300; n++ {
+		w.end("run", nodes[n], "return 1")
+	}
+	w.do(retryCmd(w.request(), "run"))
+	w.tick()
+	w.end("run", "n0", "return 1")
+	w.sound(w.parts[0])
+	for range 100 {
+		if w.purge("run"); w.describeOrNil("run") == nil {
+			break
+		}
+		w.sound(w.parts[0])
+		w.do(tickCmd(1))
+	}
+	w.sound(w.parts[0])
+	w.tick()
+	if left := w.left("run", 0); len(left) > 0 {
+		t.Errorf("%d left: %q", len(left), left[0])
+	}
+}
+
+// A settled promise of no execution is purged; one that is pending is not.
+func TestPurgePromise(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(createPromiseCmd("p", 5000))
+	w.refused(purgeCmd("p"), perdurev1.Reason_REASON_RULE_BROKEN)
+	w.do(settlePromiseCmd("p", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, "1"))
+	if got := w.purge("p"); got != deleted {
+		t.Errorf("purged: %v", got)
+	}
+	if left := w.left("p", 0); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	w.do(createPromiseCmd("p", 5000))
+}
+
+// The result of a child in another partition stays with its parent when the child is purged, and its message is sent.
+func TestPurgeSpreadChild(t *testing.T) {
+	w := newWorld(t, 2)
+	v := w.begin("a", "f")
+	w.commit(v, "child g in spread")
+	w.ship()
+	child := w.only("w2", "g")
+	w.commit(child, "return 1")
+	if got := w.purge(child.token.Id); got != deleted {
+		t.Errorf("purged: %v", got)
+	}
+	for _, p := range w.parts {
+		w.sound(p)
+	}
+	w.ship()
+	if got := w.course("a"); got != "started scheduled started completed" {
+		t.Errorf("the parent is %s", got)
+	}
+}
+
+// describeOrNil is the execution of an id, nil if there is none.
+func (w *world) describeOrNil(objectID string) *perdurev1.Execution {
+	return w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}).GetDescribe().GetExecution()
+}
+
+// refusedNow applies a command that must be refused, and leaves what has expired as it is.
+func (w *world) refusedNow(cmd *commandv1.Command, reason perdurev1.Reason) {
+	w.t.Helper()
+	before := content(w.parts[0].state)
+	if e := wire.ReplyError(w.one(cmd)); e == nil || e.Reason != reason {
+		w.t.Fatalf("%v: answered %v, must be refused with %v", cmd, e, reason)
+	}
+	if after := content(w.parts[0].state); before != after {
+		w.t.Fatalf("%v: refused, and yet the state has changed:\n%s", cmd, difference(before, after))
+	}
+}

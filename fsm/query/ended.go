@@ -1,0 +1,132 @@
+package query
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/recovery"
+)
+
+// Ended is an execution of no other one that has ended, or a settled promise of no execution, whose Function is "".
+type Ended struct {
+	Namespace, ID, Function string
+	EndedMS                 int64
+}
+
+// Before says before what time something has ended for long enough: by the function of an execution, or for all of a namespace at
+// most. ok is false if nothing has.
+type Before interface {
+	Of(namespace, function string) (ms int64, ok bool)
+	Most(namespace string) (ms int64, ok bool)
+}
+
+// EndedExecutions finds executions that ended before a time. It reads at most maxKeys keys of the listing and finds at most
+// most, from a position on; next is where to continue, nil at the end. It skips what began too late to have ended before.
+func EndedExecutions(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
+	family := []byte{byte(keys.Visibility)}
+	lower, upper := family, keys.After(family)
+	if len(from) > 0 {
+		lower = from
+	}
+	for lower != nil {
+		var bad error
+		var jump []byte
+		full := false
+		err := r.Scan(lower, upper, func(key, value []byte) bool {
+			if full = maxKeys == 0 || len(found) >= most; full {
+				jump = bytes.Clone(key)
+				return false
+			}
+			maxKeys--
+			var e Ended
+			if e, jump, bad = listed(key, value, before); bad != nil || jump != nil {
+				return false
+			}
+			if ms, ok := before.Of(e.Namespace, e.Function); ok && e.EndedMS < ms && e.ID != "" {
+				found = append(found, e)
+			}
+			return true
+		})
+		if err = errors.Join(err, bad); err != nil || full {
+			return found, jump, err
+		}
+		lower = jump
+	}
+	return found, nil, nil
+}
+
+// EndedPromises finds settled promises of no execution likewise; an id with a ':' is an operation's, or named like one.
+func EndedPromises(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
+	family := []byte{byte(keys.Promise)}
+	lower := family
+	if len(from) > 0 {
+		lower = from
+	}
+	var bad error
+	err = r.Scan(lower, keys.After(family), func(key, value []byte) bool {
+		if maxKeys == 0 || len(found) >= most {
+			next = bytes.Clone(key)
+			return false
+		}
+		maxKeys--
+		if bytes.IndexByte(key, ':') >= 0 {
+			return true
+		}
+		p, err := recovery.DecodePromise(value)
+		var ns string
+		if err == nil {
+			ns, _, err = keys.CutString(key[1:])
+		}
+		if err != nil {
+			bad = &state.CorruptError{What: "promise", Key: bytes.Clone(key), Detail: err.Error()}
+			return false
+		}
+		if p.Target != "" || state.OfGraph(p) || !p.State.Settled() {
+			return true
+		}
+		if ms, ok := before.Of(ns, ""); ok && p.SettledAt < ms {
+			found = append(found, Ended{Namespace: ns, ID: p.ID, EndedMS: p.SettledAt})
+		}
+		return true
+	})
+	return found, next, errors.Join(err, bad)
+}
+
+// listed reads an entry of the listing; it is without an id for an execution that is part of another. jump, if not nil, is
+// the key from which on the next can be that ended before.
+func listed(key, value []byte, before Before) (e Ended, jump []byte, err error) {
+	corrupt := func(err error) error {
+		return &state.CorruptError{What: "listing", Key: bytes.Clone(key), Detail: err.Error()}
+	}
+	ns, rest, err := keys.CutString(key[1:])
+	if err != nil || len(rest) == 0 {
+		return Ended{}, nil, corrupt(errors.New("no namespace"))
+	}
+	class := keys.VisibilityClass(rest[0])
+	most, ok := before.Most(ns)
+	switch {
+	case !ok:
+		return Ended{}, keys.After(keys.Of(keys.Visibility, ns)), nil
+	case class == keys.Open:
+		return Ended{}, keys.After(keys.VisibilityPrefix(ns, keys.Open)), nil
+	}
+	createdMS, objectID, err := keys.ParseVisibility(key, keys.VisibilityPrefix(ns, class))
+	if err != nil {
+		return Ended{}, nil, corrupt(err)
+	}
+	if createdMS >= most {
+		return Ended{}, keys.VisibilityOf(ns, class, most-1, ""), nil
+	}
+	function, closedMS, err := state.ReadListingClosed(value)
+	if err != nil {
+		return Ended{}, nil, corrupt(err)
+	}
+	e = Ended{Namespace: ns, Function: function, EndedMS: closedMS}
+	if strings.IndexByte(objectID, ':') < 0 {
+		e.ID = objectID
+	}
+	return e, nil, nil
+}
