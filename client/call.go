@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"io"
+	mathrand "math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -85,10 +87,9 @@ func ofMachine(err error) bool {
 // build the request each time, because the request's age grows. write means that an unanswered attempt may
 // have changed something. wait is how long the server may hold the answer back (a long poll).
 func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.Duration, attempt func(context.Context, *node) error) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout+wait)
-		defer cancel()
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		deadline = time.Now().Add(c.opts.Timeout + wait)
 	}
 	var (
 		pause  = backoffMin
@@ -111,9 +112,14 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 			n = c.node()
 		}
 		gone.attempts++
-		sent, err := c.once(ctx, n, leader, attemptTimeout+wait, attempt)
+		sent, err := c.once(ctx, n, leader, earlier(deadline, time.Now().Add(attemptTimeout+wait)), attempt)
 		if err == nil {
 			return nil
+		}
+		if !bounded { // until here the attempt's deadline was enough
+			limited, cancel := context.WithDeadline(ctx, deadline)
+			defer cancel() // once: it is bounded now
+			ctx, bounded = limited, true
 		}
 		v, err := classify(err, sent)
 		if _, answered := api.FromStatus(err); led && !answered && v != final && ctx.Err() == nil {
@@ -184,21 +190,28 @@ func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
-// once makes one attempt, bounded by timeout, at a node, as the leader if it is one, and reports whether the request
-// was handed to the network.
-func (c *Client) once(ctx context.Context, n *node, leader slotLeader, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
-	p := new(probe)
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), timeout)
+// earlier is the earlier one of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// once makes one attempt, until the deadline, at a node, as the leader if it is one, and reports whether the request was
+// handed to the network.
+func (c *Client) once(ctx context.Context, n *node, leader slotLeader, deadline time.Time, attempt func(context.Context, *node) error) (sent bool, err error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	p := &probe{Context: ctx}
 	if leader.n != nil {
-		var done func(bool)
-		ctx, done = c.leaders.attempt(ctx, leader)
+		done := c.leaders.attempt(leader, cancel)
 		defer func() {
 			_, refused := api.FromStatus(err)
 			done(err == nil || refused)
 		}()
 	}
-	err = attempt(ctx, n)
+	err = attempt(p, n)
 	return p.sent.Load(), err
 }
 
@@ -231,7 +244,13 @@ type Request struct {
 // NewRequest draws a request id. Its age counts from the first call of Wire.
 func (c *Client) NewRequest() *Request {
 	r := &Request{clock: c.clock}
-	c.fill(r.id[:])
+	if c.opts.Rand != rand.Reader {
+		c.fill(r.id[:])
+		return r
+	}
+	// An id is unique, not secret. The runtime's generator is seeded by the system and makes no system call.
+	binary.LittleEndian.PutUint64(r.id[:8], mathrand.Uint64())
+	binary.LittleEndian.PutUint64(r.id[8:], mathrand.Uint64())
 	return r
 }
 
@@ -247,10 +266,22 @@ func (r *Request) Wire() *perdurev1.RequestID {
 	return &perdurev1.RequestID{Id: r.id[:], AgeMs: uint64(max(1, now.Sub(r.first).Milliseconds()))}
 }
 
-// probe records whether gRPC handed a request to the network: only then can it have been applied.
-type probe struct{ sent atomic.Bool }
+// probe is an attempt's context. It records whether gRPC handed the request to the network: only then can it have been
+// applied.
+type probe struct {
+	context.Context
+	sent atomic.Bool
+}
 
 type probeKey struct{}
+
+// Value implements context.Context.
+func (p *probe) Value(key any) any {
+	if key == (probeKey{}) {
+		return p
+	}
+	return p.Context.Value(key)
+}
 
 // sentProbe is the stats handler that marks the probe in a call's context.
 type sentProbe struct{}

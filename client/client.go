@@ -56,6 +56,9 @@ const (
 	// maxMessageBytes bounds one answer: a page of a journal is about 1 MiB, but one entry may hold two
 	// payloads of 4 MiB.
 	maxMessageBytes = 64 << 20
+	// streamWindow is how many bytes a node may send on a stream before they are read, connWindow on all of a connection.
+	streamWindow = 1 << 20
+	connWindow   = 4 << 20
 	// attemptTimeout ends an attempt without any answer (its host vanished), so that the next address is
 	// tried well before the caller's deadline.
 	attemptTimeout = 3 * time.Second
@@ -201,6 +204,8 @@ func (c *Client) connect(addr string) (*node, error) {
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		// Windows that adapt send a ping for each message that comes while none is under way, and the server answers it.
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		// A node that comes back is found again within a second, not after gRPC's default of up to two
 		// minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -183,10 +183,9 @@ func (l *leaders) follow() {
 	}
 }
 
-// attempt returns the context of an attempt at a leader, which also ends when that leads no more or is silent.
-// done must be called after the attempt, and told whether the node has answered it.
-func (l *leaders) attempt(ctx context.Context, at slotLeader) (_ context.Context, done func(answered bool)) {
-	ctx, cancel := context.WithCancel(ctx)
+// attempt begins an attempt at a leader, which cancel ends when that leads no more or is silent. done must be called
+// after the attempt, and told whether the node has answered it.
+func (l *leaders) attempt(at slotLeader, cancel context.CancelFunc) (done func(answered bool)) {
 	a := &attempt{slot: at.first, term: at.term, began: time.Now(), cancel: cancel}
 	n := at.n
 	n.mu.Lock()
@@ -197,9 +196,8 @@ func (l *leaders) attempt(ctx context.Context, at slotLeader) (_ context.Context
 	n.mu.Unlock()
 	l.attempts.Add(1)
 	slow := time.AfterFunc(slowAfter, func() { l.alert(false) })
-	return ctx, func(answered bool) {
+	return func(answered bool) {
 		slow.Stop()
-		cancel()
 		l.attempts.Add(-1)
 		n.mu.Lock()
 		defer n.mu.Unlock()

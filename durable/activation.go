@@ -3,9 +3,9 @@ package durable
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,7 +26,6 @@ type activation struct {
 	info ExecutionInfo
 	// codec is the function's.
 	codec Codec
-	log   *slog.Logger
 
 	// ctx is the function's context. It ends when the task is lost, when the execution is cancelled and
 	// replay has ended, or when the worker's stop grace ends.
@@ -61,11 +60,11 @@ type activation struct {
 	signals map[string]*nextSignal
 	// versions are the versions of changes that the function has asked for.
 	versions map[string]int
-	// inStep names the step that runs, quoted; empty when none does.
+	// inStep names the step that runs; empty when none does.
 	inStep string
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
-	// runtime.Goexit.
-	entered, returned, unwinding bool
+	// runtime.Goexit. over: the execution's end is recorded.
+	entered, returned, unwinding, over bool
 	// slot: it counts as a function that runs. idle: it has no hold, since the function waits in memory or was dropped.
 	slot, idle bool
 	// continued counts the waits after which the function continued in memory.
@@ -87,7 +86,7 @@ type taskRelease struct {
 // newActivation makes the activation that acts for a hold.
 func newActivation(h *hold, task *perdurev1.Task) *activation {
 	t := &activation{
-		hold: h, w: h.w, task: task, info: infoOf(task), codec: h.w.opts.Codec, log: h.log,
+		hold: h, w: h.w, task: task, info: infoOf(task), codec: h.w.opts.Codec,
 		journal: history{id: id.PromiseID(h.key.id)},
 	}
 	t.cleanups.armed, t.cleanups.of = task.GetCleanupMs(), task.GetCleanupOf()
@@ -126,7 +125,10 @@ func (t *activation) secureLease() (asked bool) {
 		if t.isLost() {
 			t.unwind()
 		}
-		from, renewed := t.lease()
+		if t.leaseLeft(t.w.clock.Now()) > 0 {
+			return asked
+		}
+		from, renewed := t.renewal()
 		if leaseLeft(from, t.w.clock.Now(), t.w.opts.Lease) > 0 {
 			return asked
 		}
@@ -145,7 +147,52 @@ func (t *activation) secureLease() (asked bool) {
 	}
 }
 
-// run is the activation's goroutine.
+// begin runs an activation in a goroutine: in one that has run others, whose stack has grown already, or in a new one.
+func (w *Worker) begin(t *activation) {
+	select {
+	case w.begun <- t:
+	default:
+		go w.runActivations(t)
+	}
+}
+
+func (w *Worker) runActivations(t *activation) {
+	for t != nil {
+		t.run() // which ends the goroutine if the activation unwinds
+		t = w.nextActivation()
+	}
+}
+
+// maxIdle is how many goroutines wait for their next activation.
+const maxIdle = 64
+
+// nextActivation blocks until there is another activation; nil if the goroutine is to end.
+func (w *Worker) nextActivation() *activation {
+	w.mu.Lock()
+	waits := !w.over && w.ctx != nil && w.waiting < maxIdle
+	if waits {
+		w.waiting++
+		w.running.Add(1)
+	}
+	w.mu.Unlock()
+	if !waits {
+		return nil
+	}
+	defer func() {
+		w.mu.Lock()
+		w.waiting--
+		w.mu.Unlock()
+		w.running.Done()
+	}()
+	select {
+	case t := <-w.begun:
+		return t
+	case <-w.ctx.Done():
+		return nil
+	}
+}
+
+// run runs the function, and what it needs before and after it.
 func (t *activation) run() {
 	t.owner.Store(goroutine())
 	defer t.close()
@@ -198,15 +245,15 @@ func (t *activation) close() {
 	switch {
 	case t.unwinding:
 		if p != nil {
-			t.log.Error("panic in a deferred function", "event", "deferred_panic", "panic", p, "stack", string(debug.Stack()))
+			t.logger().Error("panic in a deferred function", "event", "deferred_panic", "panic", p, "stack", string(debug.Stack()))
 		}
 	case p != nil:
-		t.log.Error("panic in a durable function", "event", "function_panic", "panic", p, "stack", string(debug.Stack()))
+		t.logger().Error("panic in a durable function", "event", "function_panic", "panic", p, "stack", string(debug.Stack()))
 		t.release = t.w.problem(t, fmt.Errorf("panic: %v", p))
 	case t.entered && !t.returned:
 		where := ""
 		if t.inStep != "" {
-			where = " in step " + t.inStep
+			where = " in step " + strconv.Quote(t.inStep)
 		}
 		t.release = t.w.problem(t, fmt.Errorf("durable: runtime.Goexit was called%s", where))
 	}
@@ -358,7 +405,9 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 		if t.cancelling() {
 			return 0, nil, ErrCancelled
 		}
-		t.frontier("the code asks for " + kind.describe(name))
+		if t.check != nil {
+			t.frontier("the code asks for " + kind.describe(name))
+		}
 		t.next++
 		return n, nil, nil
 	}
@@ -432,8 +481,11 @@ func (t *activation) complete(out []byte, err error) {
 	if err != nil {
 		end.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureBy(t.codec, err)}}
 	}
-	if t.commit(commit{events: []*perdurev1.Event{end}, mayEnd: true}) != nil {
+	if t.commit(commit{events: []*perdurev1.Event{end}, mayEnd: true, ends: true}) != nil {
 		t.acknowledge()
+		return
+	}
+	if t.over {
 		return
 	}
 	t.failTask(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))

@@ -2,7 +2,6 @@ package durable
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -99,7 +98,7 @@ func callChild[Out any](ctx Context, op, name string, codec Codec, in any, opts 
 }
 
 func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts []CallOption) (*Future[Out], error) {
-	t, err := enter(ctx, op+"("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +108,7 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	if t.section != nil {
 		return nil, entityError("%s: a critical section starts no child", op)
 	}
-	input, err := encode(codec, "the input of "+strconv.Quote(name), in)
+	input, err := encode(codec, "the input of", name, in)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +185,7 @@ func StartDetachedName(ctx Context, name, id string, in any, opts ...CallOption)
 }
 
 func startDetached(ctx Context, op, name string, codec Codec, root string, in any, opts []CallOption) (*Future[struct{}], error) {
-	t, err := enter(ctx, op+"("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +208,7 @@ func startDetached(ctx Context, op, name string, codec Codec, root string, in an
 	if err := t.checkOptions(o); err != nil {
 		return nil, err
 	}
-	input, err := encode(codec, "the input of "+strconv.Quote(name), in)
+	input, err := encode(codec, "the input of", name, in)
 	if err != nil {
 		return nil, err
 	}

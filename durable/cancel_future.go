@@ -2,7 +2,6 @@ package durable
 
 import (
 	"slices"
-	"strconv"
 
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -28,7 +27,7 @@ func errCancelledByFunction() *Error {
 //
 // A second Cancel, or one after Get has returned, does nothing. It needs feature level 6, except for steps.
 func (f *Future[T]) Cancel(ctx Context) error {
-	t, err := enterWith(ctx, "Cancel("+strconv.Quote(f.name)+")", f)
+	t, err := enterWith(ctx, "Cancel", f.name, f)
 	if err != nil {
 		return err
 	}
@@ -72,8 +71,7 @@ func (t *activation) cancelStep(n uint32) error {
 	if !s.started {
 		events = append(events, s.start())
 	}
-	return t.stage(nil, nil, append(events, s.completed(s.attempt,
-		&perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: failureOf(errCancelledByFunction())}}))...)
+	return t.stage(nil, nil, append(events, s.completed(s.attempt, nil, failureOf(errCancelledByFunction())))...)
 }
 
 // cancels notes which operation a send cancels.

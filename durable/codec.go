@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -85,7 +86,7 @@ func failureBy(c Codec, err error) *perdurev1.Failure {
 func errorBy(c Codec, f *perdurev1.Failure) *Error {
 	e := errorOf(f)
 	s, err := unseal(e.Details, func(data []byte) (content []byte, err error) {
-		return content, decode(c, "the failure", data, &content)
+		return content, decode(c, "the failure", "", data, &content)
 	})
 	switch {
 	case err != nil:
@@ -142,24 +143,32 @@ func publicText(c Codec, err error) string {
 	return "a problem that the worker's log shows"
 }
 
-// encode makes a payload of v; its error is an *Error, final.
-func encode(c Codec, what string, v any) ([]byte, error) {
+// subject describes a payload in an error: what it is, and the name of that, if it has one.
+func subject(what, name string) string {
+	if name != "" {
+		what += " " + strconv.Quote(name)
+	}
+	return what
+}
+
+// encode makes a payload of v; its error is an *Error, final. what and name are the subject.
+func encode(c Codec, what, name string, v any) ([]byte, error) {
 	data, raw := rawBytes(c, v)
 	if !raw {
 		var err error
 		if data, err = safely(func() ([]byte, error) { return c.Encode(v) }); err != nil {
-			return nil, &Error{Type: TypeEncoding, Message: fmt.Sprintf("%s of type %T: %v", what, v, err), NonRetryable: true}
+			return nil, &Error{Type: TypeEncoding, Message: fmt.Sprintf("%s of type %T: %v", subject(what, name), v, err), NonRetryable: true}
 		}
 	}
 	if len(data) > id.MaxPayloadBytes {
 		return nil, &Error{Type: TypeTooLarge, NonRetryable: true,
-			Message: fmt.Sprintf("%s has %d bytes, the limit is %d", what, len(data), id.MaxPayloadBytes)}
+			Message: fmt.Sprintf("%s has %d bytes, the limit is %d", subject(what, name), len(data), id.MaxPayloadBytes)}
 	}
 	return data, nil
 }
 
-// decode reads a payload into the pointer v; its error is an *Error, final.
-func decode(c Codec, what string, data []byte, v any) error {
+// decode reads a payload into the pointer v; its error is an *Error, final. what and name are the subject.
+func decode(c Codec, what, name string, data []byte, v any) error {
 	if plain(c) {
 		switch v := v.(type) {
 		case *[]byte:
@@ -175,7 +184,7 @@ func decode(c Codec, what string, data []byte, v any) error {
 	}
 	_, err := safely(func() ([]byte, error) { return nil, c.Decode(data, v) })
 	if err != nil {
-		return &Error{Type: TypeEncoding, Message: fmt.Sprintf("%s as %T: %v", what, v, err), NonRetryable: true}
+		return &Error{Type: TypeEncoding, Message: fmt.Sprintf("%s as %T: %v", subject(what, name), v, err), NonRetryable: true}
 	}
 	return nil
 }

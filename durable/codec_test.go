@@ -59,7 +59,7 @@ func TestCodec(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	var n int
-	if err := decode(roman{}, "x", []byte("?"), &n); !errors.As(err, &e) || e.Message != "x as *int: panic: not a numeral" {
+	if err := decode(roman{}, "x", "", []byte("?"), &n); !errors.As(err, &e) || e.Message != "x as *int: panic: not a numeral" {
 		t.Errorf("%v", err)
 	}
 }

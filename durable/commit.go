@@ -38,8 +38,9 @@ type buffer struct {
 // commit is one commit to make; the buffer is added in front.
 type commit struct {
 	events []*perdurev1.Event
-	// mayEnd says that the activation may be over after it: a wait or an ending is its last event.
-	mayEnd bool
+	// mayEnd says that the activation may be over after it: a wait or an ending is its last event. ends: the function has
+	// returned, so the activation need not unwind after it.
+	mayEnd, ends bool
 	// acknowledges: its last event is ExecutionCancelled, so a refusal is not because of the cancelling.
 	acknowledges bool
 	// next begins the next incarnation; such a commit has no events, and the buffer is empty.
@@ -54,7 +55,11 @@ func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, 
 	if err := t.settle(); err != nil {
 		return err
 	}
-	t.buf.events = append(t.buf.events, events...)
+	if t.buf.events == nil {
+		t.buf.events = events[:len(events):len(events)]
+	} else {
+		t.buf.events = append(t.buf.events, events...)
+	}
 	for _, e := range events {
 		t.buf.bytes += proto.Size(e)
 	}
@@ -121,23 +126,41 @@ type proposal struct {
 	msg *perdurev1.Commit
 	// request builds the message of one attempt.
 	request func() *perdurev1.WorkRequest
-	// acknowledges is the commit's.
-	acknowledges bool
+	// acknowledges and ends are the commit's.
+	acknowledges, ends bool
+}
+
+// draft is what a commit has of the activation's state.
+type draft struct {
+	buf       buffer
+	nextChild uint32
+	knownSeq  uint64
+	cleanupMS int64
+}
+
+func (t *activation) draft() draft {
+	return draft{t.buf, uint32(len(t.journal.ops)), t.journal.next, t.arming()}
 }
 
 // propose makes the proposal of a commit from the buffer and c's events.
 func (t *activation) propose(c commit) proposal {
+	p := t.proposal(t.draft(), c)
+	p.msg.Keeps = t.mayStick(c)
+	return p
+}
+
+// proposal is propose in any goroutine.
+func (t *activation) proposal(d draft, c commit) proposal {
 	msg := &perdurev1.Commit{
 		Task:          t.key.token(),
-		NextChild:     uint32(len(t.journal.ops)),
-		KnownSeq:      t.journal.next,
-		Events:        append(t.buf.events[:len(t.buf.events):len(t.buf.events)], c.events...),
-		Children:      t.buf.children,
-		Sends:         t.buf.sends,
+		NextChild:     d.nextChild,
+		KnownSeq:      d.knownSeq,
+		Events:        append(d.buf.events[:len(d.buf.events):len(d.buf.events)], c.events...),
+		Children:      d.buf.children,
+		Sends:         d.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 		ContinueAsNew: c.next,
-		CleanupMs:     t.arming(),
-		Keeps:         t.mayStick(c),
+		CleanupMs:     d.cleanupMS,
 	}
 	if c.mayEnd {
 		// The node grants this credit only if the commit ends the activation (the reply is not ACQUIRED). After an
@@ -145,7 +168,7 @@ func (t *activation) propose(c commit) proposal {
 		msg.Credit = 1
 	}
 	req, w := t.w.c.NewRequest(), t.w
-	return proposal{msg: msg, acknowledges: c.acknowledges, request: func() *perdurev1.WorkRequest {
+	return proposal{msg: msg, acknowledges: c.acknowledges, ends: c.ends, request: func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
 			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, CleanupMs: msg.CleanupMs,
@@ -179,6 +202,9 @@ func (t *activation) settled(p proposal, resp answer) error {
 	t.held.steps, t.held.lazy = nil, 0
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		t.w.activationEnded(t.hold)
+		if t.over = p.ends; t.over {
+			return nil
+		}
 		if t.wait.wake == nil {
 			t.unwind()
 		}

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"time"
 )
 
@@ -45,21 +46,24 @@ type Step struct {
 	Attempt uint32
 }
 
-type stepKey struct{}
-
 // StepInfo reports which step runs under ctx, the context Run gave to it or one derived from it; the
 // zero Step when there is none.
 func StepInfo(ctx context.Context) Step {
-	s, _ := ctx.Value(stepKey{}).(Step)
-	return s
+	if a, ok := ctx.Value(attemptKey{}).(*stepAttempt); ok {
+		return Step{PromiseID: a.id, Attempt: a.attempt}
+	}
+	return Step{}
 }
 
 // enter begins an operation: it returns the activation, or an error when the operation is called from a
 // wrong goroutine or step. It does not return when the activation is over or its task is to be released.
-func enter(ctx Context, what string) (*activation, error) {
+func enter(ctx Context, op string) (*activation, error) { return enterNamed(ctx, op, "") }
+
+// enterNamed is enter for an operation that has a name.
+func enterNamed(ctx Context, op, name string) (*activation, error) {
 	t := ctx.activation()
 	misuse := func(why string) error {
-		err := &MisuseError{ID: t.info.ID, What: what, Why: why}
+		err := &MisuseError{ID: t.info.ID, What: operation(op, name), Why: why}
 		t.misuse.CompareAndSwap(nil, err)
 		return err
 	}
@@ -73,8 +77,16 @@ func enter(ctx Context, what string) (*activation, error) {
 		return nil, misuse("was called after the function had returned")
 	}
 	if t.inStep != "" {
-		return nil, misuse("was called inside step " + t.inStep)
+		return nil, misuse("was called inside step " + strconv.Quote(t.inStep))
 	}
 	t.checkpoint()
 	return t, nil
+}
+
+// operation describes an operation in an error: what it is, and its name if it has one.
+func operation(op, name string) string {
+	if name != "" {
+		op += "(" + strconv.Quote(name) + ")"
+	}
+	return op
 }

@@ -27,7 +27,7 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	if t.section != nil {
 		return entityError("a critical section does not continue as new")
 	}
-	input, err := encode(t.codec, "the input of the next incarnation", in)
+	input, err := encode(t.codec, "the input of the next incarnation", "", in)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -45,14 +44,14 @@ func Op[S, In, Out any](name string, fn func(ctx *EntityContext, state *S, in In
 	}
 	return EntityOperation[S]{name: name, run: func(ctx *EntityContext, c Codec, state *S, input []byte) ([]byte, error) {
 		var in In
-		if err := decode(c, "the input of "+strconv.Quote(name), input, &in); err != nil {
+		if err := decode(c, "the input of", name, input, &in); err != nil {
 			return nil, err
 		}
 		out, err := fn(ctx, state, in)
 		if err != nil {
 			return nil, err
 		}
-		return encode(c, "the result of "+strconv.Quote(name), out)
+		return encode(c, "the result of", name, out)
 	}}
 }
 
@@ -134,7 +133,7 @@ func entitySignal(c Codec, to EntityID, operation string, input any, opts []Sign
 	if err := checkEntity(to, operation); err != nil {
 		return nil, err
 	}
-	data, err := encode(c, "the input of "+strconv.Quote(operation), input)
+	data, err := encode(c, "the input of", operation, input)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +190,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *
 	for _, op := range b.GetOperations() {
 		if stale {
 			state = *new(S)
-			if err := decode(c, "the value of "+b.GetId(), out.Value, &state); err != nil {
+			if err := decode(c, "the value of "+b.GetId(), "", out.Value, &state); err != nil {
 				return nil, err
 			}
 			stale = false
@@ -203,7 +202,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, log *slog.Logger, c Codec, b *
 		case err == nil && ec.deleted:
 			exists, value, stale = false, nil, true
 		case err == nil:
-			value, err = encode(c, "the value of "+b.GetId(), state)
+			value, err = encode(c, "the value of "+b.GetId(), "", state)
 		}
 		if own := loadOf(ec.signals); err == nil && own.exceeds(id.MaxCommitBytes/2) {
 			err = &Error{Type: TypeTooLarge, NonRetryable: true, Message: fmt.Sprintf("%s of %s sends %d signals of %d bytes, the limits are %d and %d",
@@ -271,7 +270,7 @@ func (t *activation) runEntity(e runner) {
 	for batch := t.task.GetEntity(); batch != nil; {
 		t.checkpoint()
 		t.secureLease()
-		made, err := e.runBatch(t.ctx, t.log, t.codec, batch, full.failing)
+		made, err := e.runBatch(t.ctx, t.logger(), t.codec, batch, full.failing)
 		if err != nil {
 			t.failTask(err)
 		}

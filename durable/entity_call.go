@@ -3,7 +3,6 @@ package durable
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -23,7 +22,7 @@ func CallEntity[Out any](ctx Context, to EntityID, operation string, input any) 
 
 // GoCallEntity asks an entity to run an operation, with the next commit, and does not wait for the result.
 func GoCallEntity[Out any](ctx Context, to EntityID, operation string, input any) (*Future[Out], error) {
-	t, err := enter(ctx, "CallEntity("+strconv.Quote(operation)+")")
+	t, err := enterNamed(ctx, "CallEntity", operation)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +38,7 @@ func GoCallEntity[Out any](ctx Context, to EntityID, operation string, input any
 			return nil, entityError("%s has not answered this critical section's earlier call", to)
 		}
 	}
-	data, err := encode(t.codec, "the input of "+strconv.Quote(operation), input)
+	data, err := encode(t.codec, "the input of", operation, input)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ func GoCallEntity[Out any](ctx Context, to EntityID, operation string, input any
 
 // SignalEntity asks an entity to run an operation, once, with the next commit. The result is dropped.
 func SignalEntity(ctx Context, to EntityID, operation string, input any, opts ...SignalOption) error {
-	t, err := enter(ctx, "SignalEntity("+strconv.Quote(operation)+")")
+	t, err := enterNamed(ctx, "SignalEntity", operation)
 	if err != nil {
 		return err
 	}
@@ -154,11 +153,16 @@ func (t *activation) answered(ns ...uint32) {
 
 // sendEntity takes the next child number for a one-way operation on entities.
 func (t *activation) sendEntity(name, target string, send *perdurev1.Send) (uint32, error) {
+	return t.sendOperation(name, []byte(target), send)
+}
+
+// sendOperation takes the next child number for a one-way operation. A replay keeps the input that is recorded.
+func (t *activation) sendOperation(name string, input []byte, send *perdurev1.Send) (uint32, error) {
 	n, rec, err := t.take(opSend, name)
 	if err != nil || rec != nil {
 		return n, err
 	}
 	send.PromiseId = t.child(n)
 	return n, t.stage(nil, send, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, Input: []byte(target), RetryPolicy: "attempts=1"}}})
+		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, Input: input, RetryPolicy: "attempts=1"}}})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -58,18 +57,20 @@ func (f *Function[In, Out]) call(ctx Context, t *activation) ([]byte, error) {
 		t.codec = f.codec
 	}
 	var in In
-	if err := decode(t.codec, "the input", t.journal.input, &in); err != nil {
+	if err := decode(t.codec, "the input", "", t.journal.input, &in); err != nil {
 		if len(t.journal.ops) > 0 {
 			t.failTask(err) // it could be read once, so it is the code that changed
 		}
 		return nil, err
 	}
-	t.takesInput = func(data []byte) error { return decode(t.codec, "the input of the next incarnation", data, new(In)) }
+	t.takesInput = func(data []byte) error {
+		return decode(t.codec, "the input of the next incarnation", "", data, new(In))
+	}
 	out, err := f.fn(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	return encode(t.codec, "the result", out)
+	return encode(t.codec, "the result", "", out)
 }
 
 // codecFor is the codec of the function's values when c is the default around it.
@@ -126,7 +127,7 @@ func (f *Function[In, Out]) Start(ctx context.Context, c *client.Client, id stri
 }
 
 func (f *Function[In, Out]) startOptions(id string, in In, opts []StartOption) (client.StartOptions, error) {
-	input, err := encode(f.codecFor(JSON{}), "the input", in)
+	input, err := encode(f.codecFor(JSON{}), "the input", "", in)
 	o := client.StartOptions{ID: id, Function: f.name, Input: input}
 	for _, opt := range opts {
 		opt(&o)
@@ -167,7 +168,7 @@ func (h *Handle[Out]) Started() client.Started { return h.started }
 
 // Signal sends a signal to the execution, with a payload that passes the function's codec.
 func (h *Handle[Out]) Signal(ctx context.Context, name string, payload any) error {
-	data, err := encode(h.codec, "signal "+strconv.Quote(name), payload)
+	data, err := encode(h.codec, "signal", name, payload)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (h *Handle[Out]) decoded(data []byte, err error) (out Out, _ error) {
 	if err != nil {
 		return out, typed(h.codec, err)
 	}
-	if err := decode(h.codec, "the result", data, &out); err != nil {
+	if err := decode(h.codec, "the result", "", data, &out); err != nil {
 		return out, fmt.Errorf("durable: %s: %w", h.id, err)
 	}
 	return out, nil

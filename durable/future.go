@@ -2,7 +2,6 @@ package durable
 
 import (
 	"errors"
-	"strconv"
 
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -55,7 +54,7 @@ func (f *Future[T]) payloads() Codec               { return f.codec }
 // Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
 // delivered. It may be called again.
 func (f *Future[T]) Get(ctx Context) (T, error) {
-	if _, err := enterWith(ctx, "Get("+strconv.Quote(f.name)+")", f); err != nil {
+	if _, err := enterWith(ctx, "Get", f.name, f); err != nil {
 		var none T
 		return none, err
 	}
@@ -69,7 +68,7 @@ func (f *Future[T]) get() (T, error) {
 		if f.over = f.signal.received; err != nil {
 			return out, err
 		}
-		return out, decode(f.codec, "signal "+strconv.Quote(f.name), data, &out)
+		return out, decode(f.codec, "signal", f.name, data, &out)
 	}
 	if err := f.t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n); err != nil {
 		return out, err
@@ -79,14 +78,14 @@ func (f *Future[T]) get() (T, error) {
 	if err != nil {
 		return out, err
 	}
-	return out, decode(f.codec, "the result of "+strconv.Quote(f.name), data, &out)
+	return out, decode(f.codec, "the result of", f.name, data, &out)
 }
 
 // AwaitAny waits until at least one of the futures has its result, and returns the index of the first to have
 // it, the same at every replay. Get then returns at once. It fails with ErrCancelled, or when there are no
 // futures.
 func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
-	t, err := enterWith(ctx, "AwaitAny", futures...)
+	t, err := enterWith(ctx, "AwaitAny", "", futures...)
 	if err != nil {
 		return -1, err
 	}
@@ -115,7 +114,7 @@ func firstDone(t *activation, futures []Awaitable) int {
 // AwaitAll waits until all futures have their results, failed ones included, and returns the error of
 // the first of them, in the order given, that failed. ErrCancelled means that not all have.
 func AwaitAll(ctx Context, futures ...Awaitable) error {
-	t, err := enterWith(ctx, "AwaitAll", futures...)
+	t, err := enterWith(ctx, "AwaitAll", "", futures...)
 	if err != nil || len(futures) == 0 {
 		return err
 	}
@@ -146,8 +145,8 @@ func numbers(futures []Awaitable) []uint32 {
 }
 
 // enterWith is enter for an operation on futures, which must be this execution's own.
-func enterWith(ctx Context, what string, futures ...Awaitable) (*activation, error) {
-	t, err := enter(ctx, what)
+func enterWith(ctx Context, op, name string, futures ...Awaitable) (*activation, error) {
+	t, err := enterNamed(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +159,7 @@ func enterWith(ctx Context, what string, futures ...Awaitable) (*activation, err
 			why = "was given a future of the cancelled function: a clean-up reads what the function has stored in variables, and starts operations of its own"
 		}
 		if why != "" {
-			err := &MisuseError{ID: t.info.ID, What: what, Why: why}
+			err := &MisuseError{ID: t.info.ID, What: operation(op, name), Why: why}
 			t.misuse.CompareAndSwap(nil, err)
 			return nil, err
 		}

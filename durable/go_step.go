@@ -28,7 +28,7 @@ const (
 // they have ended. The function's end, or an activation's, ends the contexts of steps that still run. A step
 // whose result was not recorded runs again at the next activation.
 func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, error), opts ...StepOption) (*Future[T], error) {
-	t, err := enter(ctx, "GoStep("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, "GoStep", name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, 
 		if err != nil {
 			return nil, err
 		}
-		return encode(t.codec, "the result of step "+strconv.Quote(name), v)
+		return encode(t.codec, "the result of step", name, v)
 	})}
 	switch {
 	case rec == nil:
@@ -64,7 +64,7 @@ func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, 
 		s.o.intent = true
 		lost := &perdurev1.Failure{Type: TypeLost, Message: "worker lost"}
 		if int(rec.attempt) >= s.limit {
-			return f, t.stage(nil, nil, s.completed(rec.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: lost}}))
+			return f, t.stage(nil, nil, s.completed(rec.attempt, nil, lost))
 		}
 		err = t.stage(nil, nil, s.retrying(rec.attempt, lost, t.w.clock.Now()))
 	default:
@@ -175,14 +175,6 @@ func (t *activation) attempt(ctx context.Context, cancel context.CancelFunc, s *
 	end.err = s.timedOut(ctx, end.err)
 }
 
-func (s *stepRun) start() *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: s.id, Attempt: s.attempt}}}
-}
-
-func (s *stepRun) completed(attempt uint32, o *perdurev1.Outcome) *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: s.id, Result: o, Attempt: attempt}}}
-}
-
 // collect records how attempts have ended. The error is ErrCancelled.
 func (t *activation) collect() error {
 	b := &t.background
@@ -202,26 +194,26 @@ func (t *activation) collect() error {
 		if !s.started {
 			own = append(own, s.start())
 		}
-		o, again := &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: end.data}}, false
+		var f *perdurev1.Failure
+		again := false
 		if end.err != nil {
-			f := failureBy(t.codec, end.err)
+			f = failureBy(t.codec, end.err)
 			if s.cancelled {
 				f = failureOf(errCancelledByFunction())
 			}
 			var pause time.Duration
 			if pause, again = s.again(f); again && !t.cancelAsked.Load() {
-				t.log.Warn("step failed, retrying", "event", "step_retry", "step", s.name, "attempt", s.attempt, "error", end.err)
+				t.logger().Warn("step failed, retrying", "event", "step_retry", "step", strconv.Quote(s.name), "attempt", s.attempt, "error", end.err)
 				t.w.event(Event{Kind: EventAttempt, ID: t.info.ID, Function: t.info.Function, Err: end.err})
 				s.begin = t.w.clock.Now().Add(pause)
 				own = append(own, s.retrying(s.attempt, f, s.begin))
 			}
-			o.Result = &perdurev1.Outcome_Failure{Failure: f}
 		}
 		again = again && !t.cancelAsked.Load()
 		if again {
 			s.attempt++
 		} else {
-			own = append(own, s.completed(s.attempt, o))
+			own = append(own, s.completed(s.attempt, end.data, f))
 			b.open = slices.DeleteFunc(b.open, func(x *backgroundStep) bool { return x == s })
 			t.beats.drop(s.id)
 		}

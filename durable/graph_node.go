@@ -88,7 +88,7 @@ func RunInput(path ...string) Source {
 // Literal is a value that is encoded as JSON when the node is made; []byte and json.RawMessage are JSON
 // already.
 func Literal(v any) Source {
-	data, err := encode(JSON{}, "the literal", v)
+	data, err := encode(JSON{}, "the literal", "", v)
 	return Source{wire: &perdurev1.NodeInput{Source: &perdurev1.NodeInput_Value{Value: data}}, err: err}
 }
 

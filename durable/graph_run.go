@@ -24,7 +24,7 @@ func (g *Graph) Submit(ctx context.Context, c *client.Client, id string, input a
 	if err != nil {
 		return nil, err
 	}
-	in, err := encode(JSON{}, "the input", input)
+	in, err := encode(JSON{}, "the input", "", input)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func Outcome[T any](ctx context.Context, h *GraphHandle, node string) (T, error)
 	f := o.GetState().GetFailure()
 	switch o.GetState().GetStatus() {
 	case perdurev1.NodeStatus_NODE_STATUS_COMPLETED:
-		if err := decode(JSON{}, "the output", o.GetOutput(), &out); err != nil {
+		if err := decode(JSON{}, "the output", "", o.GetOutput(), &out); err != nil {
 			return out, fmt.Errorf("durable: node %q of %s: %w", node, h.id, err)
 		}
 		return out, nil

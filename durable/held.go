@@ -38,9 +38,10 @@ type held struct {
 	timer *time.Timer
 
 	mu sync.Mutex
-	// armed: the timer's goroutine is to make the commit. sent is closed when the commit that it has begun is answered;
-	// nil if there is none.
+	// armed: the timer's goroutine is to commit the draft. sent is closed when the commit that it has begun, pending, is
+	// answered; nil if there is none.
 	armed   bool
+	draft   draft
 	pending proposal
 	sent    chan struct{}
 	resp    answer
@@ -77,9 +78,9 @@ func (s *stepRun) hold(events []*perdurev1.Event) error {
 // arm begins the time after which the buffer is committed in the background.
 func (t *activation) arm() {
 	h := &t.held
-	p := t.propose(commit{})
+	d := t.draft()
 	h.mu.Lock()
-	h.armed, h.pending = true, p
+	h.armed, h.draft = true, d
 	h.mu.Unlock()
 	left := max(h.due.Sub(t.w.clock.Now()), 0)
 	if h.timer == nil {
@@ -98,6 +99,7 @@ func (t *activation) commitHeld() {
 		return
 	}
 	h.armed, h.sent = false, make(chan struct{})
+	h.pending = t.proposal(h.draft, commit{})
 	p, sent := h.pending, h.sent
 	h.mu.Unlock()
 	h.resp, h.ok = t.askOn(p.request, never)
@@ -131,14 +133,16 @@ func (t *activation) stopTimer() (p proposal, sent chan struct{}) {
 		h.timer.Stop()
 	}
 	p, sent = h.pending, h.sent
-	h.pending, h.sent = proposal{}, nil
+	h.draft, h.pending, h.sent = draft{}, proposal{}, nil
 	return p, sent
 }
 
 // stepsRecorded drops what the worker knows of steps whose results are in the journal now.
 func (t *activation) stepsRecorded(steps []uint32) {
 	for _, n := range steps {
-		t.beats.drop(t.child(n))
+		if !t.beats.none() {
+			t.beats.drop(t.child(n))
+		}
 		t.journal.forget(n)
 	}
 }

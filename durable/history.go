@@ -103,8 +103,11 @@ type history struct {
 	settled []uint32
 	// targets are the operations that cancels without a result are about, by the ids of the cancels.
 	targets map[string]string
-	// texts are the names and policies of operations, each once.
-	texts map[string]string
+	// secrets are those of the promises that the function has made, by their ids.
+	secrets map[string][]byte
+	// firstTexts and texts are the names and policies of operations, each once. Most functions need no map.
+	firstTexts [4]string
+	texts      map[string]string
 	// next is the sequence number of the first entry not seen.
 	next uint64
 	// cancelled says that CancelRequested was seen; reason is its reason.
@@ -228,6 +231,12 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		if s.GetFunctionName() == nameCancel && s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SEND {
 			r.cancels(s)
 		}
+		if s.GetFunctionName() == namePromise && s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SEND && len(s.GetInput()) == id.PromiseSecretBytes {
+			if r.secrets == nil {
+				r.secrets = map[string][]byte{}
+			}
+			r.secrets[s.GetPromiseId()] = s.GetInput()
+		}
 		switch s.GetKind() {
 		case perdurev1.InvokeKind_INVOKE_KIND_STEP:
 			rec.kind = opStep
@@ -321,6 +330,15 @@ const maxTexts = 256
 
 // text returns one copy of a text that many operations have.
 func (r *history) text(s string) string {
+	for i, first := range r.firstTexts {
+		if first == s {
+			return first
+		}
+		if first == "" {
+			r.firstTexts[i] = s
+			return s
+		}
+	}
 	if known, ok := r.texts[s]; ok {
 		return known
 	}

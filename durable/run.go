@@ -71,7 +71,7 @@ func WithNonRetryable(types ...string) StepOption {
 // returns ErrCancelled.
 func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var out T
-	t, err := enter(ctx, "Run("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, "Run", name)
 	if err != nil {
 		return out, err
 	}
@@ -88,12 +88,12 @@ func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, err
 		if err != nil {
 			return nil, err
 		}
-		return encode(t.codec, "the result of step "+strconv.Quote(name), v)
+		return encode(t.codec, "the result of step", name, v)
 	})
 	if err != nil {
 		return out, err
 	}
-	if err := decode(t.codec, "the result of step "+strconv.Quote(name), data, &out); err != nil {
+	if err := decode(t.codec, "the result of step", name, data, &out); err != nil {
 		t.failTask(fmt.Errorf("durable: %s: %w", t.child(t.next-1), err)) // it was encoded once: the code changed
 	}
 	return out, nil
@@ -112,8 +112,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	s := t.newStep(n, rec, name, o, step)
 	switch {
 	case rec == nil:
-		s.lead = []*perdurev1.Event{{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-			PromiseId: s.id, Kind: kind, FunctionName: name, Input: o.input, RetryPolicy: o.retry.String()}}}}
+		s.lead = s.schedule(kind)
 	case rec.done:
 		return t.consume(n, t.codec)
 	case t.cancelling():
@@ -126,7 +125,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 			s.o.intent = true
 			lost := &perdurev1.Failure{Type: TypeLost, Message: "worker lost"}
 			if int(rec.attempt) >= s.limit {
-				return s.end(rec.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: lost}})
+				return s.end(rec.attempt, nil, lost)
 			}
 			s.lead = []*perdurev1.Event{s.retrying(rec.attempt, lost, t.w.clock.Now())}
 		} else if err := s.pause(time.UnixMilli(rec.retryAt).Sub(t.w.clock.Now())); err != nil {
@@ -141,8 +140,7 @@ type stepRun struct {
 	t       *activation
 	n       uint32
 	id      string
-	label   string
-	name    string // the label, quoted
+	name    string
 	o       stepOptions
 	step    func(context.Context) ([]byte, error)
 	attempt uint32
@@ -151,11 +149,13 @@ type stepRun struct {
 	since time.Time
 	// lead are events to commit before the start of the attempt.
 	lead []*perdurev1.Event
+	// events is nil if no event of the step is in it.
+	events *stepEvents
 }
 
 // newStep is a step without a result, as its record leaves it; rec is nil at the frontier.
 func (t *activation) newStep(n uint32, rec *record, name string, o stepOptions, step func(context.Context) ([]byte, error)) stepRun {
-	s := stepRun{t: t, n: n, id: t.child(n), label: name, name: strconv.Quote(name), o: o, attempt: 1, limit: o.retry.MaxAttempts, since: t.w.clock.Now(), step: step}
+	s := stepRun{t: t, n: n, id: t.child(n), name: name, o: o, attempt: 1, limit: o.retry.MaxAttempts, since: t.w.clock.Now(), step: step}
 	if rec != nil {
 		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
 		s.attempt = rec.attempt + 1
@@ -168,19 +168,19 @@ func (t *activation) newStep(n uint32, rec *record, name string, o stepOptions, 
 
 // context is the context of one attempt.
 func (s *stepRun) context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx := context.WithValue(parent, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt})
-	ctx = context.WithValue(ctx, attemptKey{}, &stepAttempt{t: s.t, beats: &s.t.beats, id: s.id, label: s.label, attempt: s.attempt, last: s.t.w.clock.Now()})
+	now := s.t.w.clock.Now()
 	bound := s.o.timeout
 	if s.o.total > 0 {
-		left := max(s.since.Add(s.o.total).Sub(s.t.w.clock.Now()), time.Millisecond)
+		left := max(s.since.Add(s.o.total).Sub(now), time.Millisecond)
 		if bound <= 0 || left < bound {
 			bound = left
 		}
 	}
+	c := &stepContext{function: parent, stepAttempt: stepAttempt{t: s.t, beats: &s.t.beats, id: s.id, label: s.name, attempt: s.attempt, last: now}}
 	if bound > 0 {
-		return context.WithTimeout(ctx, bound)
+		c.own, c.cancel = context.WithTimeout(parent, bound)
 	}
-	return context.WithCancel(ctx)
+	return c, c.end
 }
 
 // timedOut names the bound that ended an attempt.
@@ -219,8 +219,7 @@ func (s *stepRun) again(f *perdurev1.Failure) (pause time.Duration, again bool) 
 // run makes attempts until one succeeds or is the last.
 func (s *stepRun) run() ([]byte, error) {
 	for ; ; s.attempt++ {
-		begun := append(s.lead, &perdurev1.Event{Kind: &perdurev1.Event_InvokeStarted{
-			InvokeStarted: &perdurev1.InvokeStarted{PromiseId: s.id, Attempt: s.attempt}}})
+		begun := append(s.lead, s.start())
 		s.lead = nil
 		var err error
 		if s.o.intent {
@@ -242,14 +241,14 @@ func (s *stepRun) run() ([]byte, error) {
 		s.lead = begun
 		data, err := s.once()
 		if err == nil {
-			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: data}})
+			return s.end(s.attempt, data, nil)
 		}
 		f := failureBy(s.t.codec, err)
 		pause, again := s.again(f)
 		if !again || s.t.cancelAsked.Load() {
-			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: f}})
+			return s.end(s.attempt, nil, f)
 		}
-		s.t.log.Warn("step failed, retrying", "event", "step_retry", "step", s.name, "attempt", s.attempt, "error", err)
+		s.t.logger().Warn("step failed, retrying", "event", "step_retry", "step", strconv.Quote(s.name), "attempt", s.attempt, "error", err)
 		s.t.w.event(Event{Kind: EventAttempt, ID: s.t.info.ID, Function: s.t.info.Function, Err: err})
 		events := append(s.lead, s.retrying(s.attempt, f, s.t.w.clock.Now().Add(pause)))
 		s.lead = nil
@@ -262,18 +261,17 @@ func (s *stepRun) run() ([]byte, error) {
 	}
 }
 
-// end records the step's outcome, or holds it, and returns it.
-func (s *stepRun) end(attempt uint32, o *perdurev1.Outcome) ([]byte, error) {
-	events := append(s.lead, &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{
-		InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: s.id, Result: o, Attempt: attempt}}})
+// end records the step's outcome, a failure or else a value, or holds it, and returns it.
+func (s *stepRun) end(attempt uint32, value []byte, failure *perdurev1.Failure) ([]byte, error) {
+	events := append(s.lead, s.completed(attempt, value, failure))
 	if s.holds() {
 		if err := s.hold(events); err != nil {
 			return nil, err
 		}
-		if f := o.GetFailure(); f != nil {
-			return nil, errorBy(s.t.codec, f)
+		if failure != nil {
+			return nil, errorBy(s.t.codec, failure)
 		}
-		return o.GetValue(), nil
+		return value, nil
 	}
 	if err := s.t.commit(commit{events: events}); err != nil {
 		return nil, err
@@ -349,7 +347,7 @@ func (s *stepRun) guarded(ctx context.Context) ([]byte, error) {
 func (s *stepRun) call(ctx context.Context) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.t.log.Error("panic in a step", "event", "step_panic", "step", s.name, "attempt", s.attempt, "panic", p, "stack", string(debug.Stack()))
+			s.t.logger().Error("panic in a step", "event", "step_panic", "step", strconv.Quote(s.name), "attempt", s.attempt, "panic", p, "stack", string(debug.Stack()))
 			data, err = nil, &Error{Type: TypePanic, Message: fmt.Sprint(p)}
 		}
 	}()

@@ -45,7 +45,7 @@ func Do[T any](ctx Context, s *Saga, name string, step func(ctx context.Context)
 // DoFunc is Do with an undo that is no step: it may use every operation.
 func DoFunc[T any](ctx Context, s *Saga, name string, step func(ctx context.Context) (T, error), undo func(ctx Context, done Done[T]) error, opts ...StepOption) (T, error) {
 	done := Done[T]{}
-	t, err := enter(ctx, "Do("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, "Do", name)
 	if err != nil || t != s.t {
 		if err == nil {
 			misuse := &MisuseError{ID: t.info.ID, What: "Do(" + strconv.Quote(name) + ")", Why: "was given a saga of another execution"}

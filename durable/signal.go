@@ -2,7 +2,6 @@ package durable
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -23,7 +22,7 @@ func Timeout(d time.Duration) WaitOption {
 // zero value; one that cannot be decoded is consumed and an *Error of type "encoding".
 func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) {
 	var out T
-	t, err := enter(ctx, "WaitSignal("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, "WaitSignal", name)
 	if err != nil {
 		return out, err
 	}
@@ -43,7 +42,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	if err != nil {
 		return out, err
 	}
-	return out, decode(t.codec, "signal "+strconv.Quote(name), data, &out)
+	return out, decode(t.codec, "signal", name, data, &out)
 }
 
 // waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait.
@@ -92,11 +91,11 @@ func GoSignal(ctx Context, id, name string, payload any) (*Future[struct{}], err
 }
 
 func sendSignal(ctx Context, op, id, name string, payload any) (*Future[struct{}], error) {
-	t, err := enter(ctx, op+"("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}
-	data, err := encode(t.codec, "signal "+strconv.Quote(name), payload)
+	data, err := encode(t.codec, "signal", name, payload)
 	if err != nil {
 		return nil, err
 	}

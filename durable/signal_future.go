@@ -12,7 +12,7 @@ import (
 // goes to one wait in the order of arrival, as with WaitSignal, and a future that is cancelled or never read
 // takes none. It needs feature level 6.
 func NextSignal[T any](ctx Context, name string) (*Future[T], error) {
-	t, err := enter(ctx, "NextSignal("+strconv.Quote(name)+")")
+	t, err := enterNamed(ctx, "NextSignal", name)
 	if err != nil {
 		return nil, err
 	}

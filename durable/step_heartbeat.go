@@ -46,7 +46,7 @@ func Heartbeat(ctx context.Context, details any) error {
 	var data []byte
 	if details != nil {
 		what := "the heartbeat of step " + strconv.Quote(a.label)
-		if data, err = encode(a.t.codec, what, details); err != nil {
+		if data, err = encode(a.t.codec, what, "", details); err != nil {
 			return err
 		}
 		if len(data) > MaxHeartbeatBytes {
@@ -74,7 +74,7 @@ func HeartbeatDetails[T any](ctx context.Context) (details T, ok bool, err error
 	if !ok {
 		return details, false, nil
 	}
-	err = decode(a.t.codec, "the heartbeat of step "+strconv.Quote(a.label), data, &details)
+	err = decode(a.t.codec, "the heartbeat of step", a.label, data, &details)
 	return details, err == nil, err
 }
 
@@ -148,7 +148,7 @@ func (s *stepRun) watched(ctx context.Context) ([]byte, error) {
 			return r.data, nil
 		}
 	case <-clock.After(stepStopTimeout):
-		s.t.log.Warn("step did not end after its heartbeat timeout", "event", "step_abandoned", "step", s.name, "attempt", s.attempt)
+		s.t.logger().Warn("step did not end after its heartbeat timeout", "event", "step_abandoned", "step", strconv.Quote(s.name), "attempt", s.attempt)
 	}
 	return nil, late
 }
@@ -214,6 +214,13 @@ func (b *stepBeats) details(a *stepAttempt) (data []byte, ok bool) {
 		return nil, false
 	}
 	return r.details, true
+}
+
+// none reports whether no step has a heartbeat here.
+func (b *stepBeats) none() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.steps) == 0
 }
 
 // drop forgets a step, which has its result.

@@ -92,7 +92,7 @@ func (t *activation) mayStick(c commit) bool {
 // waits. It runs before the session's next message, which may be the execution's next task.
 func (w *Worker) keepLocked(t *hold, m *perdurev1.WorkResponse) {
 	a := t.sticks
-	if a == nil || m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED || w.held[t.key] != t || w.isStopping() {
+	if a == nil || m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED || w.held[t.key.exec()] != t || w.isStopping() {
 		return
 	}
 	w.unheldLocked(t)
@@ -202,7 +202,7 @@ func (t *activation) resume(next *hold, task *perdurev1.Task, sent []*perdurev1.
 
 // dropped reports that the function waits in memory no more.
 func (t *activation) dropped(why string) {
-	t.log.Debug(why, "event", "sticky_dropped", "bytes", t.journal.size)
+	t.logger().Debug(why, "event", "sticky_dropped", "bytes", t.journal.size)
 	t.w.event(Event{Kind: EventDropped, ID: t.info.ID, Function: t.info.Function})
 }
 
@@ -251,7 +251,7 @@ func (w *Worker) replace(t *hold, task *perdurev1.Task) {
 	w.mu.Lock()
 	w.activations++
 	w.mu.Unlock()
-	go newActivation(t, task).run()
+	w.begin(newActivation(t, task))
 }
 
 // leaveSlot lets another function run; enterSlot waits until this one may, and unwinds if it must not.

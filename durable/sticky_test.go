@@ -512,7 +512,7 @@ func TestStickyHoldOutlivesTheFunction(t *testing.T) {
 	task := f.acquired("x", "counting", "0", w)
 	h := newHold(w, task)
 	w.mu.Lock()
-	w.held[h.key] = h
+	w.held[h.key.exec()] = h
 	w.activations++
 	former := &activation{hold: h, w: w, idle: true, cancel: func(error) {}, wait: stickyWait{next: h, task: task}}
 	w.mu.Unlock()
@@ -538,7 +538,7 @@ func TestStickyKeepsNothing(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if held {
-			w.held[h.key] = h
+			w.held[h.key.exec()] = h
 		}
 		if sticks {
 			h.sticks = a
@@ -546,7 +546,7 @@ func TestStickyKeepsNothing(t *testing.T) {
 		w.keepLocked(h, reply(state))
 		kept := w.sticky.byExec[h.key.exec()] == a
 		w.sticky.remove(a)
-		delete(w.held, h.key)
+		delete(w.held, h.key.exec())
 		return kept
 	}
 	const suspended, acquired = perdurev1.TaskState_TASK_STATE_SUSPENDED, perdurev1.TaskState_TASK_STATE_ACQUIRED

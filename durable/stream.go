@@ -554,13 +554,16 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 		if sent > 0 && endsActivation(m) && slices.Contains(w.sessions, s) && !s.drained {
 			w.stepLocked(credit.Extended{Link: s.link, N: sent})
 		}
-		w.announceLocked()
 	}
 	if !c.answered { // else an earlier session has answered already
 		c.answered = true
+		if endsActivation(m) { // now, so that other tasks may extend their nodes' credit before this activation goes on
+			w.finishedLocked(c.t)
+		}
 		w.keepLocked(c.t, m)
 		c.reply <- answer{m, s}
 	}
+	w.announceLocked()
 	w.mu.Unlock()
 }
 
@@ -629,7 +632,7 @@ func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 			continue
 		}
 		wait := w.opts.Lease/4 - elapsed(t.askedAt, now)
-		if from, _ := t.lease(); !from.IsZero() {
+		if from := t.lease(); !from.IsZero() {
 			wait = max(wait, w.opts.Lease/2-elapsed(from, now))
 		}
 		if wait <= 0 {

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"perdure/client"
@@ -20,7 +19,7 @@ func (f *Function[In, Out]) SignalWithStart(ctx context.Context, c *client.Clien
 	if err != nil {
 		return nil, false, err
 	}
-	data, err := encode(f.codecFor(JSON{}), "signal "+strconv.Quote(signal), payload)
+	data, err := encode(f.codecFor(JSON{}), "signal", signal, payload)
 	if err != nil {
 		return nil, false, err
 	}
@@ -56,7 +55,7 @@ func (e *Entity[S]) Call(ctx context.Context, c *client.Client, key, operation s
 	if result == nil {
 		return nil
 	}
-	if err := decode(codec, "the result of "+strconv.Quote(operation), data, result); err != nil {
+	if err := decode(codec, "the result of", operation, data, result); err != nil {
 		return fmt.Errorf("durable: %s: %w", e.ID(key), err)
 	}
 	return nil
@@ -68,7 +67,7 @@ func (e *Entity[S]) Get(ctx context.Context, c *client.Client, key string, opts 
 	if err != nil || !found.GetExists() {
 		return value, false, err
 	}
-	if err := decode(e.codecOr(JSON{}), "the value", found.GetValue(), &value); err != nil {
+	if err := decode(e.codecOr(JSON{}), "the value", "", found.GetValue(), &value); err != nil {
 		return value, true, fmt.Errorf("durable: %s: %w", e.ID(key), err)
 	}
 	return value, true, nil

@@ -21,7 +21,7 @@ import (
 // keep the call until none of the executions that recorded it is left. Every call for one change in one
 // execution gives the same version.
 func Version(ctx Context, change string, lowest, highest int) (int, error) {
-	t, err := enter(ctx, "Version("+strconv.Quote(change)+")")
+	t, err := enterNamed(ctx, "Version", change)
 	if err != nil {
 		return 0, err
 	}

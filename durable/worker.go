@@ -110,9 +110,12 @@ type Worker struct {
 	over    bool // Run waits for the goroutines, no more begin
 	// held are the tasks that this worker believes are its own; activations counts the goroutines, those that wait in
 	// memory too, and idle is signalled when one ends.
-	held        map[tokenKey]*hold
+	held        map[execKey]*hold
 	activations int
 	idle        chan struct{}
+	// waiting counts the goroutines that wait for another activation from begun.
+	waiting int
+	begun   chan *activation
 	// sticky are the activations that wait in memory.
 	sticky stickyCache
 	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
@@ -197,8 +200,9 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		stopping:    make(chan struct{}),
 		drained:     make(chan struct{}),
 		slots:       make(chan struct{}, opts.Concurrency),
-		held:        map[tokenKey]*hold{},
+		held:        map[execKey]*hold{},
 		idle:        make(chan struct{}, 1),
+		begun:       make(chan *activation),
 		calls:       map[uint64]*call{},
 		problems:    map[string]int{},
 		timestamps:  newTimestamps(opts.Lease),
@@ -462,23 +466,13 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 		w.stepLocked(credit.Assigned{Link: s.link, Task: t.key.credit()})
 	}
 	w.stepLocked(credit.Begun{Task: t.key.credit()})
-	if had := w.held[t.key]; had != nil {
-		had.home = s // the leader's node
+	older := w.held[t.key.exec()] // if any, its lease had expired before the worker learned of it
+	switch {
+	case older != nil && older.key == t.key:
+		older.home = s // the leader's node
 		w.mu.Unlock()
 		return // a repeated delivery
-	}
-	var older *hold
-	over := w.ended.has(t.key)
-	for k, h := range w.held {
-		switch {
-		case k.exec() != t.key.exec():
-		case k.upTo(t.key):
-			older = h // its lease had expired before the worker learned of it
-		default:
-			over = true
-		}
-	}
-	if over {
+	case older != nil && !older.key.upTo(t.key), w.ended.has(t.key):
 		w.mu.Unlock()
 		w.drop(t)
 		return
@@ -487,7 +481,7 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 		t.confirm(from)
 	}
 	t.born = w.lastCall
-	w.held[t.key] = t
+	w.held[t.key.exec()] = t
 	t.busy = true
 	w.busy++
 	continues := w.continueLocked(t, task)
@@ -502,7 +496,7 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 		t.announce()
 	}
 	if !continues {
-		go newActivation(t, task).run()
+		w.begin(newActivation(t, task))
 	}
 }
 
@@ -510,7 +504,10 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 func (w *Worker) drop(t *hold) {
 	w.log.Info("late task dropped", "event", "task_dropped", "id", t.id, "version", t.key.version)
 	t.sendAbandon()
-	w.returnCredit(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stepLocked(credit.Finished{Task: t.key.credit()})
+	w.announceLocked()
 }
 
 // timestamp is the number of a message made now.
@@ -523,7 +520,13 @@ func (w *Worker) timestamp() uint64 {
 
 // unheldLocked removes a hold from held. Its token is never begun again.
 func (w *Worker) unheldLocked(t *hold) {
-	delete(w.held, t.key)
+	if t.ended {
+		return
+	}
+	t.ended = true
+	if w.held[t.key.exec()] == t {
+		delete(w.held, t.key.exec())
+	}
 	w.ended.add(t.key, w.clock.Now())
 }
 
@@ -549,12 +552,22 @@ func (w *Worker) takeSlot(t *activation) bool {
 func (w *Worker) freeSlot() { <-w.slots }
 
 // activationEnded records that the server has ended the activation: by a commit that left the task not acquired, or
-// by a release.
+// by a release. It announces the capacity that the ledger does not have yet.
 func (w *Worker) activationEnded(t *hold) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.unheldLocked(t)
-	w.mu.Unlock()
-	w.returnCredit(t)
+	w.finishedLocked(t)
+	w.announceLocked()
+}
+
+// finishedLocked takes a hold off the capacity in use.
+func (w *Worker) finishedLocked(t *hold) {
+	if t.busy {
+		t.busy = false
+		w.busy--
+		w.stepLocked(credit.Finished{Task: t.key.credit()})
+	}
 }
 
 // holdClosed ends the bookkeeping of a hold; its activation calls it once.
@@ -594,18 +607,6 @@ func (w *Worker) setSticks(t *hold, a *activation) {
 	w.mu.Unlock()
 }
 
-// returnCredit takes the activation off the capacity in use, and announces what the ledger does not have yet.
-func (w *Worker) returnCredit(t *hold) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if t.busy {
-		t.busy = false
-		w.busy--
-	}
-	w.stepLocked(credit.Finished{Task: t.key.credit()})
-	w.announceLocked()
-}
-
 // lose drops a hold that is no longer this worker's. Its activation ends at the next operation.
 func (w *Worker) lose(t *hold) {
 	w.mu.Lock()
@@ -631,14 +632,22 @@ func (w *Worker) loseAll(tokens []*perdurev1.TaskToken) {
 func (w *Worker) asks(token *perdurev1.TaskToken) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.held[keyOf(token)]
+	t := w.heldLocked(keyOf(token))
 	return t != nil && t.asks > 0
 }
 
 func (w *Worker) holdOf(token *perdurev1.TaskToken) *hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.held[keyOf(token)]
+	return w.heldLocked(keyOf(token))
+}
+
+// heldLocked is the hold of a token; nil if the worker does not hold its task.
+func (w *Worker) heldLocked(key tokenKey) *hold {
+	if t := w.held[key.exec()]; t != nil && t.key == key {
+		return t
+	}
+	return nil
 }
 
 const (
@@ -658,7 +667,7 @@ func (w *Worker) problem(t *activation, err error) *taskRelease {
 	w.problems[t.info.ID] = n + 1
 	w.mu.Unlock()
 	delay := min(problemDelayMin<<min(n, 10), problemDelayMax)
-	t.log.Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
+	t.logger().Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
 	w.event(Event{Kind: EventProblem, ID: t.info.ID, Function: t.info.Function, Err: err})
 	var mismatch *MismatchError
 	return &taskRelease{problem: publicText(t.codec, err), delay: delay, mismatch: errors.As(err, &mismatch)}

@@ -176,3 +176,27 @@ func TestDrain(t *testing.T) {
 		t.Error(o)
 	}
 }
+
+// The commits that end tasks extend the credit that the tasks have used, also when many end at once: the worker sends no
+// message for it.
+func TestEndsExtendCredit(t *testing.T) {
+	const many = 300
+	f := newFake(t)
+	f.worker(WorkerOptions{Concurrency: 32}, NewFunction("f", func(Context, string) (int, error) { return 1, nil }))
+	for i := range many {
+		f.start(fmt.Sprint("x", i), "f", `""`)
+	}
+	f.wait("the ends", func() bool {
+		for i := range many {
+			if !f.execs[fmt.Sprint("x", i)].j.Status().Terminal() {
+				return false
+			}
+		}
+		return true
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.credits > 0 {
+		t.Errorf("messages of their own grant %d of %d units of credit", f.credits, many)
+	}
+}

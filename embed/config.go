@@ -153,6 +153,13 @@ type Config struct {
 	// round takes longer: 1 s to 168 h.
 	AuditInterval time.Duration
 
+	// Retention is for how long what has ended is kept: AGE for all, NAMESPACE=AGE, NAMESPACE/FUNCTION=AGE, where AGE is like
+	// 30d or 36h, at least 10m, or "forever". The leader of a partition purges by its own; all nodes of a cluster should
+	// have the same. Empty: everything is kept.
+	Retention []string
+	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h.
+	RetentionInterval time.Duration
+
 	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a
 	// newer one. No earlier version can serve in the cluster from then on.
 	AutoUpgrade bool
@@ -207,6 +214,8 @@ func DefaultConfig() Config {
 		HTTPNodes:          Off,
 		AuditShare:         3,
 		AuditInterval:      15 * time.Minute,
+		Retention:          []string{"30d"},
+		RetentionInterval:  time.Minute,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,

@@ -2,6 +2,7 @@ package embed
 
 import (
 	"strings"
+	"time"
 
 	"perdure/partition/admission"
 	"perdure/rpc"
@@ -158,6 +159,10 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},
 	{Flag: "audit-interval", Unit: "duration", Help: "interval of background audits, 1s to 168h",
 		at: func(c *Config) any { return &c.AuditInterval }, check: durationBetween(minAuditInterval, maxAuditInterval)},
+	{Flag: "retention", Unit: "[scope=]age,…", Help: "keep what has ended: 30d, NAMESPACE=7d, NAMESPACE/FUNCTION=forever",
+		at: func(c *Config) any { return &c.Retention }, check: checkRetention},
+	{Flag: "retention-interval", Unit: "duration", Help: "interval of purges, 1s to 24h",
+		at: func(c *Config) any { return &c.RetentionInterval }, check: durationBetween(time.Second, 24*time.Hour)},
 	{Flag: "auto-upgrade", Unit: "bool", Help: "raise the feature level once every node knows the next",
 		at: func(c *Config) any { return &c.AutoUpgrade }},
 	{Flag: "check-invariants", Unit: "bool", Help: "check all invariants before storing; halt on violation",

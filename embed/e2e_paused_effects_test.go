@@ -136,7 +136,7 @@ func TestPausedFormerWorkerEffects(t *testing.T) {
 					return err
 				})
 				value := &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(`"!"`)}}
-				if _, err := w.SettlePromise(soon(t), "x:0", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, value); err != nil {
+				if _, err := w.SettlePromise(soon(t), w.token("x", "x:0"), perdurev1.PromiseState_PROMISE_STATE_RESOLVED, value); err != nil {
 					t.Fatalf("incarnation %d: %v", n, err)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/durable"
+	"perdure/id"
 )
 
 // approve asks a person outside for a decision: it gives the token of a promise to a service, and waits for
@@ -207,12 +209,33 @@ func TestWaitingForTheFirst(t *testing.T) {
 		case "signal":
 			w.signal(winner, "word", `"signal"`)
 		case "promise":
-			w.resolve(winner+":4", `"promise"`) // the fifth operation of the function
+			w.resolve(w.token(winner, winner+":4"), `"promise"`) // the fifth operation of the function
 		}
 		if got := result(t, h); got != winner {
 			t.Errorf("%s answered before %s", got, winner)
 		}
 	}
+}
+
+// token is the token of a promise that an execution has made, once it is there. Nobody settles it by its id.
+func (w *world) token(execution, promise string) (token string) {
+	w.t.Helper()
+	until(w.t, "promise "+promise, func() error {
+		if _, err := w.GetPromise(soon(w.t), promise); err != nil {
+			return err
+		}
+		_, err := w.SettlePromise(soon(w.t), promise, perdurev1.PromiseState_PROMISE_STATE_RESOLVED, nil)
+		wantReason(w.t, "settling "+promise+" by its id", err, "NOT_SETTLEABLE")
+		for _, e := range w.journal(execution) {
+			if made := e.GetEvent().GetInvokeScheduled(); made.GetPromiseId() == promise {
+				// No incarnation that may come refuses this one.
+				token = id.PromiseID(promise).Token(math.MaxUint64, made.GetInput())
+				return nil
+			}
+		}
+		return errors.New("the journal does not have it")
+	})
+	return token
 }
 
 // resolve settles a promise with a value, once it is there.

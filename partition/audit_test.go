@@ -70,6 +70,7 @@ type census struct {
 	callbacks [][2]string
 	awaitedBy [][2]string
 	listeners [][2]string
+	notifies  []string
 	timers    map[string]int64
 	ready     map[string]struct{}
 	taskTimer []recovery.TaskTimer
@@ -110,6 +111,10 @@ func (c *census) one(key, value []byte) error {
 		return pair(&c.awaitedBy, key)
 	case keys.Listener:
 		return pair(&c.listeners, key)
+	case keys.Notify:
+		name, _, err := cut2(key)
+		c.notifies = append(c.notifies, name)
+		return err
 	case keys.Journal:
 		e, err := journal.DecodeEntry(slices.Clone(value))
 		if err != nil {
@@ -170,6 +175,7 @@ func (c *census) Task(name string) (recovery.Task, bool)   { t, ok := c.tasks[na
 func (c *census) Callbacks(awaited string) []string        { return seconds(c.callbacks, awaited) }
 func (c *census) AwaitedBy(awaiter string) []string        { return seconds(c.awaitedBy, awaiter) }
 func (c *census) Listeners(name string) []string           { return seconds(c.listeners, name) }
+func (c *census) Notifies(name string) bool                { return slices.Contains(c.notifies, name) }
 func (c *census) Promises() iter.Seq[recovery.Promise]     { return ordered(c.promises) }
 func (c *census) Tasks() iter.Seq[recovery.Task]           { return ordered(c.tasks) }
 func (c *census) AllCallbacks() iter.Seq2[string, string]  { return pairs(c.callbacks) }

@@ -24,6 +24,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.endLifetime()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
 	_ = raftgroup.Wait(ctx, n.auditDone)
+	_ = raftgroup.Wait(ctx, n.retained)
 	_ = within(ctx, "rebuilds", func() error { n.rebuilder.Close(); return nil }) // they start no replica any more
 	for _, r := range n.router.Replicas() {
 		r.Stop()

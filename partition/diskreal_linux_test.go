@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/internal/testkit"
 	"perdure/partition/group"
 )
 
@@ -21,7 +22,7 @@ func tinyDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
+		testkit.Lacks(t, "a file system to mount", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir

@@ -32,6 +32,7 @@ import (
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
 	"perdure/partition/repair"
+	"perdure/partition/retention"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 	"perdure/partition/workers"
@@ -69,6 +70,10 @@ type Config struct {
 	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.
 	AuditShare    float64
 	AuditInterval time.Duration
+	// Retention is for how long the partitions that this node leads keep what has ended; RetentionInterval is how long after
+	// the beginning of one round of purges the next begins.
+	Retention         retention.Policy
+	RetentionInterval time.Duration
 
 	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
 	Advertise string
@@ -134,6 +139,8 @@ type Node struct {
 	balancer  *election.Balancer
 	auditor   *auditor.Auditor
 	auditDone chan struct{}
+	retention *retention.Retention
+	retained  chan struct{} // closed when the retention has ended
 	transfers *election.Transfers
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping    chan struct{}
@@ -166,7 +173,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: group.NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
-		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
+		auditDone: make(chan struct{}), retained: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
@@ -193,6 +200,7 @@ func Start(cfg Config) (n *Node, err error) {
 		Hints: cfg.Hints, Ahead: cfg.Ahead, FeatureLevel: cfg.featureLevel, AutoUpgrade: cfg.AutoUpgrade, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
 	n.auditor = newAuditor(n)
+	n.retention = newRetention(n)
 	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
 	n.contents.Sweep()
 	if n.former, err = repair.OpenQuarantine(cfg.FS, cfg.DataDir); err != nil {
@@ -290,6 +298,10 @@ func Start(cfg Config) (n *Node, err error) {
 	go func() {
 		defer close(n.auditDone)
 		n.auditor.Run()
+	}()
+	go func() {
+		defer close(n.retained)
+		n.retention.Run()
 	}()
 	if n.identity.Alone() {
 		close(n.diskDone)

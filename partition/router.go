@@ -13,13 +13,14 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/internal/callstream/async"
 	"perdure/partition/group"
 	"perdure/partition/refusal"
 )
 
 // Router sends commands and reads to the leader of the partition that owns an id, on whichever node it is. It
 // looks for the leader again while every attempt was surely not applied, or the command is repeatable. It
-// gives up at the caller's deadline, and after routeTimeout.
+// gives up at the caller's deadline, after routeTimeout, and when it has known no leader for leaderlessTimeout.
 type Router struct {
 	slots []atomic.Pointer[group.Replica]
 	// local is this node's replica of a partition, as the router needs it.
@@ -36,6 +37,8 @@ type Router struct {
 // localReplica is what a router needs of this node's replica of a partition: *Replica.
 type localReplica interface {
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
+	Begin(cmd *commandv1.Command, n async.Notifier) (group.Begun, error)
+	ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, ok bool)
 	Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
 	Await(ctx context.Context, q *commandv1.Query, wait time.Duration) (*commandv1.QueryReply, uint64, error)
 	// Serving, or Establishing, reports whether requests go to this node's replica. NotServing says why they do
@@ -61,10 +64,11 @@ func newRouter(partitions uint32, shared *group.Shared, c Clock) *Router {
 
 // Bounds of one search for a leader.
 const (
-	routeTimeout   = 15 * time.Second
-	routePauseMin  = 5 * time.Millisecond
-	routePauseMax  = 200 * time.Millisecond
-	forwardTimeout = 10 * time.Second
+	routeTimeout      = 15 * time.Second
+	leaderlessTimeout = 5 * time.Second
+	routePauseMin     = 5 * time.Millisecond
+	routePauseMax     = 200 * time.Millisecond
+	forwardTimeout    = 10 * time.Second
 	// slowestPeer is the lowest transfer rate, in bytes per second, assumed of a peer: a command may take its
 	// size / slowestPeer longer.
 	slowestPeer = 1 << 20
@@ -122,9 +126,22 @@ func (r *Router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 // Deliver puts a command into a partition's log, on whichever node leads it, and waits for its reply.
 // Errors are *api.Error; see Replica.Propose.
 func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	began, tries := r.clock.Now(), 0
+	return r.deliver(ctx, partition, cmd, r.clock.Now(), nil)
+}
+
+// deliver is Deliver for a request that began then. Its first attempt may be under way here.
+func (r *Router) deliver(ctx context.Context, partition uint32, cmd *commandv1.Command, began time.Time, first func(context.Context) (*commandv1.Reply, error)) (*commandv1.Reply, error) {
 	var reply *commandv1.Reply
-	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), func(ctx context.Context, local localReplica, leader commandv1.PeersClient) error {
+	tries := 0
+	var begun func(context.Context) error
+	if first != nil {
+		tries++
+		begun = func(ctx context.Context) (err error) {
+			reply, err = first(ctx)
+			return err
+		}
+	}
+	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), begun, func(ctx context.Context, local localReplica, leader commandv1.PeersClient) error {
 		sent := cmd
 		if tries++; tries > 1 && cmd.Request != nil {
 			// A repeated request carries its age. The first attempt may still be on its way.
@@ -212,27 +229,28 @@ func (r *Router) Read(ctx context.Context, partition uint32, level group.Level, 
 // node that leads. again says that a second try is harmless. It blocks for routeTimeout at most, until a try
 // ends the search or ctx ends.
 func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
-	return r.routeFor(ctx, partition, again, 0, try)
+	return r.routeFor(ctx, partition, again, 0, nil, try)
 }
 
-// routeFor is route with more time than usual.
-func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
+// routeFor is route with more time than usual. begun, unless nil, waits for an attempt that is under way.
+func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, begun func(context.Context) error, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
 	pause, guess, hint := routePauseMin, 0, ""
 	deadline := r.clock.Now().Add(routeTimeout + longer)
 	var tries attempts
+	var leaderless time.Time // since when no attempt has had a leader to ask; zero if the last one had
 	for {
 		if err := r.check(partition); err != nil {
 			return err
 		}
 		local := r.local(partition)
-		select {
-		case <-local.Stopping():
-			return tries.verdict(refusal.Stopping(partition))
-		default:
-		}
 		var err error
 		leader, serves := local.LeaderChanged(), local.ServingChanged()
-		if local.Serving() || local.Establishing() {
+		if begun != nil {
+			err, begun = begun(ctx), nil
+		} else if isClosed(local.Stopping()) {
+			return tries.verdict(refusal.Stopping(partition))
+		} else if local.Serving() || local.Establishing() {
+			leaderless = time.Time{}
 			err = try(ctx, local, nil)
 		} else {
 			to, known := local.LeaderElsewhere()
@@ -244,6 +262,12 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 					to.Addr = others[guess%len(others)]
 					guess++
 				}
+			}
+			switch {
+			case to.Addr != "":
+				leaderless = time.Time{}
+			case leaderless.IsZero():
+				leaderless = r.clock.Now()
 			}
 			err = r.forwardFor(ctx, partition, to, longer, try)
 		}
@@ -276,6 +300,9 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 		if r.clock.Now().After(deadline) || ctx.Err() != nil {
 			return tries.verdict(e)
 		}
+		if !leaderless.IsZero() && r.clock.Now().Sub(leaderless) >= leaderlessTimeout {
+			return tries.verdict(refusal.NoLeader(partition, leaderlessTimeout))
+		}
 		// A change of the leader since before the attempt is worth another attempt at once.
 		c, stop := r.clock.After(pause)
 		pause = min(2*pause, routePauseMax)
@@ -289,6 +316,15 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 		case <-ctx.Done():
 		}
 		stop()
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -122,6 +122,79 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 	}
 }
 
+// leaping is a clock that every timer moves on to its time.
+type leaping struct{ now time.Time }
+
+func (c *leaping) Now() time.Time { return c.now }
+
+func (c *leaping) After(d time.Duration) (<-chan time.Time, func()) {
+	c.now = c.now.Add(d)
+	fired := make(chan time.Time)
+	close(fired)
+	return fired, func() {}
+}
+
+// cutOff is a replica that serves nothing. known says when it knows another node to lead.
+type cutOff struct {
+	localReplica
+	known func() bool
+}
+
+func (cutOff) Serving() bool                   { return false }
+func (cutOff) Establishing() bool              { return false }
+func (cutOff) Halted() error                   { return nil }
+func (cutOff) Stopping() <-chan struct{}       { return nil }
+func (cutOff) LeaderChanged() <-chan struct{}  { return nil }
+func (cutOff) ServingChanged() <-chan struct{} { return nil }
+func (cutOff) NotServing() *api.Error          { return refusal.TryLater(3, "no leader is ready yet") }
+
+func (c cutOff) LeaderElsewhere() (group.Leader, bool) {
+	if !c.known() {
+		return group.Leader{}, false
+	}
+	return group.Leader{Addr: "other"}, true
+}
+
+// TestNoLeaderKnown: a caller at a node that hears from nobody gets TRY_LATER, which names the partition, when no leader
+// has been known for leaderlessTimeout. One at a node that knows a leader now and then waits for routeTimeout.
+func TestNoLeaderKnown(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		known  func(waited time.Duration) bool
+		before error
+		want   time.Duration
+		reason perdurev1.Reason
+	}{
+		{"no leader", func(time.Duration) bool { return false }, nil, leaderlessTimeout, perdurev1.Reason_REASON_TRY_LATER},
+		{"a leader, then none", func(d time.Duration) bool { return d < 3*time.Second }, nil, 3*time.Second + leaderlessTimeout, perdurev1.Reason_REASON_TRY_LATER},
+		{"an attempt without an answer, then none", func(d time.Duration) bool { return d < time.Second },
+			refusal.Unknown(3, "no answer"), time.Second + leaderlessTimeout, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
+		{"a leader every 4 s", func(d time.Duration) bool { return d%(4*time.Second) < 300*time.Millisecond }, nil, routeTimeout, perdurev1.Reason_REASON_TRY_LATER},
+	} {
+		at := &leaping{now: time.Unix(1000, 0)}
+		begun := at.now
+		r := newRouter(4, group.NewShared(SystemClock{}, admission.Limits{}), at)
+		r.client = func(string) (commandv1.PeersClient, error) { return nil, nil }
+		r.local = func(uint32) localReplica { return cutOff{known: func() bool { return c.known(at.now.Sub(begun)) }} }
+		err := r.route(t.Context(), 3, true, func(context.Context, localReplica, commandv1.PeersClient) error {
+			if c.before != nil {
+				return c.before
+			}
+			return refusal.TryLater(3, "not yet")
+		})
+		if waited := at.now.Sub(begun); waited < c.want || waited > c.want+2*routePauseMax {
+			t.Errorf("%s: the caller waits %v, must wait %v", c.name, waited, c.want)
+		}
+		if got := reasonOf(err); got != c.reason {
+			t.Errorf("%s: %v, must be %v", c.name, err, c.reason)
+		}
+		e, _ := api.FromStatus(err)
+		if named := e.Meta["partition"]; c.want < routeTimeout && c.before == nil && named != "3" {
+			t.Errorf("%s: %v names partition %q", c.name, err, named)
+		}
+	}
+}
+
 // TestNoSuchPartition: a request to a partition that there is not is refused by name.
 func TestNoSuchPartition(t *testing.T) {
 	r := newRouter(2, group.NewShared(SystemClock{}, admission.Limits{}), SystemClock{})

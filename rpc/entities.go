@@ -124,23 +124,14 @@ func (e *entities) List(ctx context.Context, in *perdurev1.ListEntitiesRequest) 
 	return out, nil
 }
 
-// commitEntity applies one step of an entity.
-func (w *session) commitEntity(ctx context.Context, c *perdurev1.CommitEntity) (*perdurev1.WorkResponse, error) {
+// commitEntity checks one step of an entity and returns its command.
+func (w *session) commitEntity(c *perdurev1.CommitEntity) (*commandv1.Command, error) {
 	rid, err := request(c.Request)
 	if err := firstError(err, w.own(c.Task), entityCommitForm(c)); err != nil {
 		return nil, err
 	}
 	c.Request, c.Credit = nil, 0
-	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_CommitEntity{CommitEntity: c}})
-	if err != nil {
-		w.refused(c.Task, err)
-		return nil, err
-	}
-	out := reply.GetCommitEntity()
-	if out.Next == nil {
-		w.worker.Finished(c.Task)
-	}
-	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_CommitEntity{CommitEntity: out}}, nil
+	return &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_CommitEntity{CommitEntity: c}}, nil
 }
 
 // entityCommitForm checks the sizes and names in a commit of an entity.

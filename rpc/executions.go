@@ -32,19 +32,23 @@ func level(l perdurev1.ReadLevel) group.Level {
 
 // propose puts a command into its partition's log, within a deadline.
 func (s *Server) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	if _, has := ctx.Deadline(); !has {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, writeTimeout)
-		defer cancel()
-	}
+	ctx, cancel := withWriteTimeout(ctx)
+	defer cancel()
 	return s.router.Propose(ctx, cmd)
+}
+
+// withWriteTimeout gives a context without a deadline one.
+func withWriteTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, writeTimeout)
 }
 
 // Start implements Executions.
 func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
-	ns, err := namespace(in.Namespace)
-	rid, rerr := request(in.Request)
-	if err := firstError(err, rerr, rootID(in.Id), startContent(in), duration("wait", in.WaitMs)); err != nil {
+	ns, rid, err := startForm(in)
+	if err != nil {
 		return nil, err
 	}
 	cmd := proto.CloneOf(in)
@@ -66,14 +70,26 @@ func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*pe
 // resultOf waits for the result of a started execution. It returns nil if there is none yet, or if that cannot be found
 // out: the start has succeeded, so the caller asks for the result then.
 func (s *Server) resultOf(ctx context.Context, ns, objectID string, incarnation uint64, waitMS int64) *perdurev1.ResultResponse {
-	in := &perdurev1.ResultRequest{Namespace: ns, Id: objectID, Incarnation: incarnation}
-	reply, index, err := s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: objectID, Kind: &commandv1.Query_Result{Result: in}}, waitMS)
+	reply, index, err := s.await(ctx, group.Linearizable, resultQuery(ns, objectID, incarnation), waitMS)
 	if err != nil || !reply.GetResult().Done {
 		return nil
 	}
 	out := reply.GetResult()
 	out.ReadIndex = index
 	return out
+}
+
+// resultQuery asks for the result of an incarnation or a later one.
+func resultQuery(ns, objectID string, incarnation uint64) *commandv1.Query {
+	return &commandv1.Query{Namespace: ns, Id: objectID, Kind: &commandv1.Query_Result{
+		Result: &perdurev1.ResultRequest{Namespace: ns, Id: objectID, Incarnation: incarnation}}}
+}
+
+// startForm checks a start, and returns its namespace and its request id.
+func startForm(in *perdurev1.StartRequest) (ns string, rid *perdurev1.RequestID, err error) {
+	ns, err = namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	return ns, rid, firstError(err, rerr, rootID(in.Id), startContent(in), duration("wait", in.WaitMs))
 }
 
 // startContent checks a start without its id.

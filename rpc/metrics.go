@@ -6,8 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/workers"
 )
 
@@ -18,6 +20,30 @@ type serverMetrics struct {
 	// unread counts calls ended before their request was read, closed connections of callers.
 	unread *prometheus.CounterVec
 	closed *prometheus.CounterVec
+	// start counts the calls of Executions.Start.
+	start methodMetrics
+}
+
+// methodMetrics are the calls of one method.
+type methodMetrics struct {
+	ended   *prometheus.CounterVec // by code
+	ok      prometheus.Counter
+	seconds prometheus.Observer
+}
+
+func (m *serverMetrics) of(method string) methodMetrics {
+	ended := m.calls.MustCurryWith(prometheus.Labels{"method": method})
+	return methodMetrics{ended, ended.WithLabelValues(codes.OK.String()), m.seconds.WithLabelValues(method)}
+}
+
+// count counts a call that has ended.
+func (m *methodMetrics) count(code codes.Code, took time.Duration) {
+	if code == codes.OK {
+		m.ok.Inc()
+	} else {
+		m.ended.WithLabelValues(code.String()).Inc()
+	}
+	m.seconds.Observe(took.Seconds())
 }
 
 func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*serverMetrics, error) {
@@ -38,6 +64,7 @@ func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*server
 			return nil, err
 		}
 	}
+	m.start = m.of(perdurev1.Executions_Start_FullMethodName)
 	return m, nil
 }
 

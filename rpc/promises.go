@@ -39,7 +39,7 @@ func (p *promises) Create(ctx context.Context, in *perdurev1.CreatePromiseReques
 // Get implements Promises.
 func (p *promises) Get(ctx context.Context, in *perdurev1.GetPromiseRequest) (*perdurev1.PromiseResponse, error) {
 	in = proto.CloneOf(in)
-	in.Id, in.Incarnation = id.CutToken(in.Id)
+	in.Id, in.Incarnation, _ = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	if err := firstError(err, anyID(in.Id)); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (p *promises) get(ctx context.Context, ns string, in *perdurev1.GetPromiseR
 // Settle implements Promises.
 func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
 	in = proto.CloneOf(in)
-	in.Id, in.Incarnation = id.CutToken(in.Id)
+	in.Id, in.Incarnation, in.Secret = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	value, verr := settlement(in)
@@ -103,7 +103,7 @@ func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) 
 
 // Await implements Promises.
 func (p *promises) Await(ctx context.Context, in *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
-	promise, incarnation := id.CutToken(in.Id)
+	promise, incarnation, _ := id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	if err := firstError(err, anyID(promise), duration("wait", in.WaitMs)); err != nil {
 		return nil, err

@@ -106,8 +106,11 @@ func TestCallsOnAStream(t *testing.T) {
 	if _, err := c.Result(soon(t), &perdurev1.ResultRequest{Namespace: "a", Id: "nobody"}); !api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {
 		t.Errorf("the result of nothing: %v", err)
 	}
-	if got := carried.Load() - before; got != 2 {
-		t.Errorf("%d of two calls went by the stream", got)
+	if _, err := c.Result(soon(t), &perdurev1.ResultRequest{Namespace: "b", Id: "nobody"}); !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) {
+		t.Errorf("a result in another namespace: %v", err)
+	}
+	if got := carried.Load() - before; got != 3 {
+		t.Errorf("%d of three calls went by the stream", got)
 	}
 	waits, end := context.WithCancel(soon(t))
 	ended := make(chan error, 10)

@@ -9,6 +9,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/callstream/async"
 	"perdure/partition/workers"
 )
 
@@ -56,13 +57,26 @@ type session struct {
 	lease    time.Duration
 	reported time.Time     // when the session last reported the worker as alive
 	beats    chan struct{} // bounds the parts of heartbeats in progress
+
+	// async are the writes without a goroutine; expire is when to look for those that take long. wake has the writer run
+	// steps and send answers.
+	async  *async.Calls
+	expire *time.Timer
+	wake   chan struct{}
+
+	mu             sync.Mutex
+	answers, spare []pendingAnswer // for the writer
+	over           bool            // no call begins any more
 }
 
 // Work implements Tasks.
 func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	w := &session{s: t.s, stream: stream, ctx: ctx, calls: make(chan struct{}, maxCalls), beats: make(chan struct{}, lateBeats)}
+	w := &session{s: t.s, stream: stream, ctx: ctx, calls: make(chan struct{}, maxCalls), beats: make(chan struct{}, lateBeats),
+		expire: time.NewTimer(time.Hour), wake: make(chan struct{}, 1)}
+	w.async = async.New(async.Options{Wake: w.signal, Run: func(f func()) { go f() }})
+	defer w.expire.Stop()
 	first, hello, err := w.readHello()
 	if err != nil {
 		return err
@@ -109,14 +123,32 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		case <-ctx.Done():
 		}
 	}()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		w.write()
+	}()
 	err = w.receive()
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
 	cancel()
+	<-written
+	w.async.Interrupt()
+	w.async.Process()
 	// Let answers out; returning ends the stream.
-	select {
-	case <-w.under.ended():
-	case <-time.After(drainTimeout):
+	over := time.NewTimer(drainTimeout)
+	defer over.Stop()
+	for {
+		w.flush()
+		select {
+		case <-w.under.ended():
+			return err
+		case <-w.wake:
+		case <-over.C:
+			return err
+		}
 	}
-	return err
 }
 
 // ListNodes implements Tasks. A node that has not learnt its cluster yet names itself alone.
@@ -205,56 +237,37 @@ func (w *session) deliver() {
 	}
 }
 
-// receive reads the worker's messages until the stream ends.
+// receive handles the worker's messages until the stream ends.
 func (w *session) receive() error {
-	type message struct {
-		in      *perdurev1.WorkRequest
-		err     error
-		release func() // gives back the bytes that the message is charged
-	}
-	// Only the stream's end cancels Recv, and the stream ends when this handler returns.
-	in := make(chan message)
-	go func() {
+	ended := make(chan error, 1)
+	go func() { // only the stream's end ends a Recv, and the stream ends when the handler returns
 		for {
-			m, err := w.stream.Recv()
+			in, err := w.stream.Recv()
 			release := w.s.gate.Keep(w.stream.Context())
-			select {
-			case in <- message{m, err, release}:
-			case <-w.ctx.Done():
-				release()
-				return
-			}
 			if err != nil {
+				release()
+				ended <- err
 				return
 			}
+			w.handle(in, release)
 		}
 	}()
-	for {
-		select {
-		case m := <-in:
-			if m.err != nil {
-				m.release()
-			}
-			if errors.Is(m.err, io.EOF) {
-				return nil
-			}
-			if m.err != nil {
-				return m.err
-			}
-			if err := w.handle(m.in, m.release); err != nil {
-				return err
-			}
-		case <-w.ctx.Done():
-			if w.s.isStopping() {
-				return errStopping()
-			}
-			return w.ctx.Err()
+	select {
+	case err := <-ended:
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
+		return err
+	case <-w.ctx.Done():
+		if w.s.isStopping() {
+			return errStopping()
+		}
+		return w.ctx.Err()
 	}
 }
 
-// handle handles one message and calls release when it is done. Calls run concurrently.
-func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
+// handle handles one message and calls release when it is done. It blocks while maxCalls calls are in progress.
+func (w *session) handle(in *perdurev1.WorkRequest, release func()) {
 	if now := time.Now(); now.Sub(w.reported) >= w.lease/reportsPerLease {
 		w.reported = now
 		w.worker.Heard(in.Timestamp)
@@ -262,34 +275,43 @@ func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 	if credit := in.GetCredit(); credit != nil {
 		release()
 		w.worker.AddCapacity(int(min(credit.Tasks, maxCapacity)))
-		return nil
+		return
 	}
 	if revoke := in.GetRevokeCredit(); revoke != nil {
 		release()
 		w.worker.Revoke(int(min(revoke.Tasks, maxCapacity)))
-		return nil
+		return
 	}
 	select {
 	case w.calls <- struct{}{}:
 	case <-w.ctx.Done():
 		release()
-		return nil
+		return
 	}
-	w.under.begin()
+	w.mu.Lock()
+	over := w.over
+	if !over {
+		w.under.begin()
+	}
+	w.mu.Unlock()
+	if over {
+		<-w.calls
+		release()
+		return
+	}
+	if isWrite(in) {
+		w.beginWrite(in, release)
+		return
+	}
 	go func() {
-		defer func() { <-w.calls; w.under.end(); release() }()
-		credit := creditOf(in)
 		out, err := w.call(in)
 		if err != nil {
-			out = &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: callError(err)}}
+			out = errorResponse(err)
 		}
 		out.CallId = in.CallId
-		_ = w.send(out) // a broken stream ends the receive loop
-		if endsActivation(out) {
-			w.worker.AddCapacity(int(min(credit, maxCapacity))) // no task that uses it overtakes the answer
-		}
+		w.queue(pendingAnswer{out: out, release: release})
+		w.signal()
 	}()
-	return nil
 }
 
 func callError(err error) *perdurev1.CallError {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -17,16 +15,10 @@ func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, erro
 	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
 	defer cancel()
 	switch k := in.Kind.(type) {
-	case *perdurev1.WorkRequest_Commit:
-		return w.commit(ctx, k.Commit)
 	case *perdurev1.WorkRequest_Heartbeat:
 		return w.heartbeat(ctx, k.Heartbeat)
-	case *perdurev1.WorkRequest_Release:
-		return w.release(ctx, k.Release)
 	case *perdurev1.WorkRequest_ReadJournal:
 		return w.readJournal(ctx, k.ReadJournal)
-	case *perdurev1.WorkRequest_CommitEntity:
-		return w.commitEntity(ctx, k.CommitEntity)
 	case *perdurev1.WorkRequest_Hello:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "Hello is not the first message")
 	default:
@@ -77,7 +69,8 @@ func (w *session) own(t *perdurev1.TaskToken) error {
 	return anyID(t.Id)
 }
 
-func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.WorkResponse, error) {
+// commit checks a commit and returns its command.
+func (w *session) commit(c *perdurev1.Commit) (*commandv1.Command, error) {
 	rid, err := request(c.Request)
 	if err := firstError(err, w.own(c.Task), commitForm(c)); err != nil {
 		return nil, err
@@ -86,20 +79,7 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 		w.worker.Keeps(c.Task, c.KnownSeq)
 	}
 	c.Request, c.Credit, c.Keeps = nil, 0, false
-	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
-	if err != nil {
-		w.refused(c.Task, err)
-		return nil, err
-	}
-	out := reply.GetCommit()
-	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-		w.worker.Finished(c.Task)
-	}
-	if proto.Size(out) > maxReplyBytes {
-		// Without entries the worker reads the journal, in pages.
-		out = &perdurev1.CommitReply{State: out.State, Status: out.Status, NextSeq: out.NextSeq, NextChild: out.NextChild}
-	}
-	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: out}}, nil
+	return &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}}, nil
 }
 
 // refused records a task as no longer the worker's if the call failed for that.
@@ -120,9 +100,15 @@ func commitForm(c *perdurev1.Commit) error {
 		return commitBytes(c.Task.GetId(), total)
 	}
 	sized := func(what, promise string, b []byte) error {
-		return firstError(payload(what+" of "+short(promise), b), counted(len(b)))
+		if len(b) > id.MaxPayloadBytes {
+			return payload(what+" of "+short(promise), b)
+		}
+		return counted(len(b))
 	}
 	failed := func(promise string, f *perdurev1.Failure) error {
+		if f == nil {
+			return nil
+		}
 		return firstError(failure("failure of "+short(promise), f), counted(failureBytes(f)))
 	}
 	for _, ev := range c.Events {
@@ -258,18 +244,13 @@ func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdure
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: out}}, nil
 }
 
-func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1.WorkResponse, error) {
+// release checks a release and returns its command.
+func (w *session) release(r *perdurev1.Release) (*commandv1.Command, error) {
 	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs), stepHeartbeats(r.Steps, r.Task)); err != nil {
 		return nil, err
 	}
 	r.Credit, r.Code = 0, w.code
-	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
-	if err != nil {
-		w.refused(r.Task, err)
-		return nil, err
-	}
-	w.worker.Finished(r.Task)
-	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
+	return &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}}, nil
 }
 
 func (w *session) readJournal(ctx context.Context, r *perdurev1.ReadJournal) (*perdurev1.WorkResponse, error) {

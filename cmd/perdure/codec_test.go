@@ -130,8 +130,14 @@ func codecCommand(t *testing.T, behaviour string) string {
 	return program + " codec-" + behaviour
 }
 
+// sealed is a sealedShop's command line, with the tokens of the promises that its functions have made.
+type sealed struct {
+	shell
+	tokens chan string
+}
+
 // sealedShop is a node with a worker whose functions and entity encrypt.
-func sealedShop(t *testing.T) *shell {
+func sealedShop(t *testing.T) *sealed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -165,9 +171,13 @@ func sealedShop(t *testing.T) *shell {
 	fail := durable.NewFunction("fail", func(_ durable.Context, what string) (string, error) {
 		return "", &durable.Error{Type: "refused", Message: "no " + what, Details: []byte(`{"what":"` + what + `"}`), NonRetryable: true}
 	}, codec)
+	tokens := make(chan string, 8)
 	ask := durable.NewFunction("ask", func(ctx durable.Context, _ string) (string, error) {
 		answer, err := durable.NewPromise[string](ctx)
 		if err != nil {
+			return "", err
+		}
+		if _, err := durable.Run(ctx, "give away", func(context.Context) (bool, error) { tokens <- answer.Token(); return true, nil }); err != nil {
 			return "", err
 		}
 		return answer.Get(ctx)
@@ -194,7 +204,7 @@ func sealedShop(t *testing.T) *shell {
 			t.Error(err)
 		}
 	})
-	return &shell{addr: node.GRPCAddr()}
+	return &sealed{shell{addr: node.GRPCAddr()}, tokens}
 }
 
 // With the codec command of an encrypting codec the commands take and show clear text. Without it they show none, nor
@@ -251,17 +261,11 @@ func TestCodecCommand(t *testing.T) {
 	shows(run(exitDone, "promise", "resolve", "p", "--value", input), `"`+secret+`"`)
 	shows(run(exitDone, "promise", "resolve", "p", "--value", input), `"`+secret+`"`) // repeated, and encrypted otherwise
 	run(exitConflict, "promise", "resolve", "p", "--value", `"other"`)
-	token := "" // of the promise that the function has made
-	for end := time.Now().Add(deadline); token == "" && time.Now().Before(end); {
-		for line := range strings.Lines(run(exitDone, "journal", "a", "--json")) {
-			var row struct {
-				Kind    string `json:"kind"`
-				Promise string `json:"promise_id"`
-			}
-			if json.Unmarshal([]byte(line), &row) == nil && row.Kind == "InvokeScheduled" {
-				token = row.Promise
-			}
-		}
+	token := ""
+	select {
+	case token = <-plain.tokens:
+	case <-time.After(deadline):
+		t.Fatal("the function has made no promise")
 	}
 	shows(run(exitDone, "promise", "resolve", token, "--value", input), `"`+secret+`"`)
 	shows(run(exitDone, "result", "a"), `"`+secret+`"`)

@@ -1,7 +1,6 @@
 package callstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,9 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
+	"perdure/internal/callstream/async"
 	"perdure/internal/testkit"
 )
 
@@ -281,7 +282,7 @@ func TestAnswersOfOthers(t *testing.T) {
 			if err := stream.RecvMsg(&f); err != nil {
 				return err
 			}
-			requests, _, err := decodeRequests(f.data, 0)
+			requests, _, err := decodeRequests(nil, f.data, 0)
 			if err != nil {
 				return err
 			}
@@ -295,10 +296,10 @@ func TestAnswersOfOthers(t *testing.T) {
 				var b []byte
 				for _, n := range []uint64{r.number + 1, r.number - 1, 0, r.number, r.number, 1 << 60} {
 					if n != r.number {
-						b = append(b, encodeFailure(n, []byte{0x08, 2})...)
+						b = append(b, appendFailure(nil, n, []byte{0x08, 2})...)
 						continue
 					}
-					b = append(append(b, answerHead(n, 2, len(ok))...), ok...)
+					b = append(appendAnswerHead(b, n, 2, len(ok)), ok...)
 				}
 				if err := stream.SendMsg(&frame{b}); err != nil {
 					return err
@@ -582,35 +583,102 @@ func TestNewToken(t *testing.T) {
 	})
 }
 
-func FuzzDecode(f *testing.F) {
-	f.Add(appendCancelled(appendRequest(nil, 3, "/a/B", time.Second, []byte("x")), 2))
-	f.Add(append(encodeFailure(1, []byte("x")), encodeFailure(2, []byte{8, 5})...))
-	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		requests, cancelled, err := decodeRequests(b, 0)
-		if err == nil {
-			var again []byte
-			for _, r := range requests {
-				again = appendRequest(again, r.number, string(r.method), r.timeout, r.message)
-			}
-			for _, n := range cancelled {
-				again = appendCancelled(again, n)
-			}
-			twice, _, err := decodeRequests(again, 0)
-			if err != nil || len(twice) != len(requests) {
-				t.Fatalf("decoded again: %v, %d requests of %d", err, len(twice), len(requests))
-			}
-			for i, r := range twice {
-				if o := requests[i]; r.number != o.number || !bytes.Equal(r.method, o.method) || !bytes.Equal(r.message, o.message) || r.timeout != o.timeout {
-					t.Fatalf("request %d changed: %v, %v", i, o, r)
-				}
-			}
+// stepping answers a check once it is notified.
+type stepping struct {
+	c     *Call
+	in    *healthv1.HealthCheckRequest
+	begun chan *stepping
+	ready atomic.Bool
+}
+
+func (s *stepping) Step() (proto.Message, async.Next, error) {
+	switch {
+	case !s.ready.Load():
+		return nil, async.Waits, nil
+	case s.in.Service == "blocks":
+		return nil, async.Blocks, nil
+	}
+	out, err := echo(context.Background(), s.in)
+	return out, async.Done, err
+}
+
+func (s *stepping) Block(ctx context.Context) (proto.Message, error) {
+	if s.in.Service != "blocks" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return echo(ctx, s.in)
+}
+
+// TestAsyncCalls: a call without a goroutine is answered by its step, or ends as any other when it is cancelled, its
+// deadline passes, or the server stops.
+func TestAsyncCalls(t *testing.T) {
+	begun := make(chan *stepping, 16)
+	p := newPair(t, echo, nil)
+	p.server.opts.Async = map[string]Async{healthv1.Health_Check_FullMethodName: func(c *Call) (Handler, error) {
+		s := &stepping{c: c, in: &healthv1.HealthCheckRequest{}}
+		if err := c.Decode(s.in); err != nil {
+			return nil, err
 		}
-		_ = decodeAnswers(b, func(a answer) {
-			var got answer
-			if err := decodeAnswers(encodeFailure(a.number, a.status), func(again answer) { got = again }); err != nil || got.number != a.number || !bytes.Equal(got.status, a.status) {
-				t.Fatalf("answer %d decodes to %d, %v", a.number, got.number, err)
+		if s.in.Service == "refused" {
+			return nil, status.Error(codes.NotFound, "refused")
+		}
+		begun <- s
+		return s, nil
+	}}
+	_, client := p.client(Options{})
+	outcome := func(ctx context.Context, name string) chan codes.Code {
+		done := make(chan codes.Code, 1)
+		go func() { done <- status.Code(ask(ctx, client, name)) }()
+		return done
+	}
+	for name, want := range map[string]codes.Code{"answered": codes.OK, "error-x": codes.NotFound, "blocks": codes.OK} {
+		done := outcome(t.Context(), name)
+		s := <-begun
+		s.ready.Store(true)
+		s.c.Notify()
+		if got := <-done; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if got := <-outcome(t.Context(), "refused"); got != codes.NotFound {
+		t.Errorf("refused at once: %v", got)
+	}
+	under := func(want int64) {
+		t.Helper()
+		testkit.EventuallyNil(t, limit, "calls under way", func() error {
+			if n := p.server.under.Load(); n != want {
+				return fmt.Errorf("%d, want %d", n, want)
 			}
+			return nil
 		})
-	})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := outcome(ctx, "cancelled")
+	<-begun
+	cancel()
+	if got := <-done; got != codes.Canceled {
+		t.Errorf("cancelled: %v", got)
+	}
+	under(0)
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if got := <-outcome(ctx, "late"); got != codes.DeadlineExceeded {
+		t.Errorf("late: %v", got)
+	}
+	<-begun
+	under(0)
+	// A call that takes long goes on as one that blocks.
+	long := outcome(t.Context(), "blocks")
+	if got := <-long; got != codes.OK {
+		t.Errorf("long: %v", got)
+	}
+	<-begun
+	last := outcome(t.Context(), "blocks")
+	<-begun
+	p.stop()
+	if got := <-last; got != codes.OK {
+		t.Errorf("while the server stops: %v", got)
+	}
+	under(0)
 }

@@ -8,7 +8,8 @@
 // ends with Unavailable: it may have been executed.
 //
 // A Server runs the handlers of registered services for the entries of its streams, each call on a goroutine of its own,
-// through the same interceptors as unary calls. Answers come in any order.
+// through the same interceptors as unary calls. Frequent methods have an Async form without a goroutine (package async).
+// Answers come in any order.
 //
 //	numbers of a stream's calls rise, 0 < number; under way <= maxUnderWay on both sides
 //	queued <= maxQueued bytes wait at the client; a server with more answers waiting reads no further request

@@ -8,11 +8,14 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"perdure/internal/callstream/async"
 )
 
 const (
@@ -20,6 +23,8 @@ const (
 	maxUnsent = 1 << 20
 	// maxIdle is how many goroutines wait for the next call: their stacks have grown already.
 	maxIdle = 64
+	// maxSpareRequests is for how many requests a stream keeps memory from one message to the next.
+	maxSpareRequests = 256
 )
 
 // ServerOptions are the settings of a Server.
@@ -37,6 +42,9 @@ type ServerOptions struct {
 	Overloaded func(message string) error
 	// Stopping is closed when the server begins to stop: streams end when their calls have ended.
 	Stopping <-chan struct{}
+	// Async begins calls of a method without a goroutine, by the method's full name; see Async. Intercept does not run for
+	// them.
+	Async map[string]Async
 	// MaxCalls bounds the calls under way on all streams, MaxAnswer the bytes of one answer.
 	MaxCalls, MaxAnswer int
 }
@@ -83,12 +91,17 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
+	// async are the calls without a goroutine; expire is when to look for those that take long.
+	async  *async.Calls
+	expire *time.Timer
+	// requests is used by the one goroutine that reads.
+	requests []request
 
-	wake chan struct{} // answers wait, or the last one was queued
+	wake chan struct{} // answers wait, async calls were notified, or the last answer was queued
 
 	mu       sync.Mutex
-	under    map[uint64]context.CancelFunc
-	unsent   [][]byte      // encoded answers
+	under    map[uint64]*Call
+	unsent   [][]byte      // encoded answers, several in one
 	bytes    int           // of them
 	taken    chan struct{} // closed when the client has taken answers; nil if nobody waits
 	stopping bool          // no call begins any more
@@ -97,9 +110,11 @@ type session struct {
 
 // serve answers a stream's calls until the client ends it, the stream breaks, or the server stops.
 func (s *Server) serve(stream grpc.ServerStream) error {
-	w := &session{s: s, stream: stream, under: map[uint64]context.CancelFunc{}, wake: make(chan struct{}, 1)}
+	w := &session{s: s, stream: stream, under: map[uint64]*Call{}, wake: make(chan struct{}, 1), expire: time.NewTimer(time.Hour)}
+	w.async = async.New(async.Options{Wake: w.signal, Run: s.run})
 	w.ctx, w.cancel = context.WithCancel(stream.Context())
 	defer w.cancel()
+	defer w.expire.Stop()
 	if err := stream.SendMsg(&frame{}); err != nil {
 		return err
 	}
@@ -109,11 +124,22 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 	read := make(chan error, 1)
 	go func() { read <- w.read() }() // only the handler's return ends a receive
 	var err error
-	select {
-	case err = <-read:
-	case <-s.opts.Stopping:
-	case <-w.ctx.Done():
-		err = status.FromContextError(w.ctx.Err()).Err()
+	for serving := true; serving; {
+		select {
+		case err = <-read:
+			serving = false
+		case <-s.opts.Stopping:
+			serving = false
+		case <-w.ctx.Done():
+			err = status.FromContextError(w.ctx.Err()).Err()
+			serving = false
+		case now := <-w.expire.C:
+			if w.async.Expire(now) {
+				w.expire.Reset(async.ExpireEvery)
+			}
+			w.async.Process() // the writer may wait for the client
+			w.signal()
+		}
 	}
 	w.mu.Lock()
 	w.stopping = true
@@ -121,6 +147,8 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 	if err != nil {
 		w.cancel()
 	}
+	w.async.Interrupt()
+	w.async.Process()
 	w.calls.Wait()
 	w.mu.Lock()
 	w.ended = true
@@ -147,7 +175,7 @@ func (w *session) read() error {
 			}
 			return err
 		}
-		requests, cancelled, err := decodeRequests(f.data, last)
+		requests, cancelled, err := decodeRequests(w.requests[:0], f.data, last)
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "malformed message: %v", err)
 		}
@@ -155,13 +183,18 @@ func (w *session) read() error {
 			last = requests[len(requests)-1].number
 			w.begin(requests)
 		}
-		w.mu.Lock()
+		clear(requests)
+		if w.requests = requests; cap(requests) > maxSpareRequests {
+			w.requests = nil
+		}
 		for _, n := range cancelled {
-			if cancel := w.under[n]; cancel != nil {
-				cancel()
+			w.mu.Lock()
+			c := w.under[n]
+			w.mu.Unlock()
+			if c != nil {
+				c.stop()
 			}
 		}
-		w.mu.Unlock()
 	}
 }
 
@@ -196,42 +229,45 @@ func (w *session) begin(requests []request) {
 		}
 		parts = w.s.opts.Keep(w.stream.Context(), sizes)
 	}
+	now := time.Now()
 	for i := range requests {
-		r, release := &requests[i], parts[i]
-		ctx, cancel := w.contextOf(r)
-		if err := w.admit(r.number, cancel); err != nil {
-			cancel()
-			if release != nil {
-				release()
-			}
-			w.answer(r.number, nil, err)
+		r := &requests[i]
+		c := &Call{w: w, number: r.number, message: r.message, release: parts[i]}
+		c.Calls = w.async
+		if r.timeout > 0 {
+			c.deadline = now.Add(r.timeout)
+		}
+		if err := w.admit(c); err != nil {
+			c.Release()
+			w.queue(c, nil, err)
+			w.signal()
 			continue
 		}
-		if release != nil {
-			ctx = w.s.opts.WithPart(ctx, release)
+		if begin := w.s.opts.Async[string(r.method)]; begin != nil {
+			var err error
+			if c.handler, err = begin(c); err != nil {
+				c.end(nil, err)
+				w.signal()
+			} else if c.Begin(asyncCall{c}, now, c.deadline) {
+				w.expire.Reset(async.ExpireEvery)
+			}
+			continue
+		}
+		c.method = string(r.method)
+		ctx := c.context()
+		if c.release != nil {
+			ctx = w.s.opts.WithPart(ctx, c.release)
 		}
 		w.s.run(func() {
-			out, err := w.s.call(ctx, r)
-			cancel()
-			if release != nil {
-				release()
-			}
-			w.answer(r.number, out, err)
-			w.s.under.Add(-1)
-			w.calls.Done()
+			out, err := w.s.call(ctx, c)
+			c.end(out, err)
+			w.signal()
 		})
 	}
 }
 
-func (w *session) contextOf(r *request) (context.Context, context.CancelFunc) {
-	if r.timeout > 0 {
-		return context.WithTimeout(w.ctx, r.timeout)
-	}
-	return context.WithCancel(w.ctx)
-}
-
 // admit counts a call, or returns why it may not begin.
-func (w *session) admit(number uint64, cancel context.CancelFunc) error {
+func (w *session) admit(c *Call) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -243,25 +279,18 @@ func (w *session) admit(number uint64, cancel context.CancelFunc) error {
 		w.s.under.Add(-1)
 		return w.s.opts.Overloaded(fmt.Sprintf("%d calls are under way on streams, which is the node's limit", w.s.opts.MaxCalls))
 	}
-	w.under[number] = cancel
+	w.under[c.number] = c
 	w.calls.Add(1)
 	return nil
 }
 
 // call runs a call's handler. The request is released as soon as it is decoded.
-func (s *Server) call(ctx context.Context, r *request) (any, error) {
-	m, ok := s.methods[string(r.method)]
+func (s *Server) call(ctx context.Context, c *Call) (any, error) {
+	m, ok := s.methods[c.method]
 	if !ok {
-		return nil, status.Errorf(codes.Unimplemented, "streams of calls do not carry method %.100q", r.method)
+		return nil, status.Errorf(codes.Unimplemented, "streams of calls do not carry method %.100q", c.method)
 	}
-	return m.handle(m.impl, ctx, func(in any) error {
-		err := proto.Unmarshal(r.message, in.(proto.Message))
-		r.message, r.method = nil, nil
-		if err != nil {
-			return status.Errorf(codes.Internal, "cannot decode the request: %v", err)
-		}
-		return nil
-	}, s.intercept)
+	return m.handle(m.impl, ctx, func(in any) error { return c.Decode(in.(proto.Message)) }, s.intercept)
 }
 
 // intercept runs the interceptors, then the handler.
@@ -301,26 +330,42 @@ func (s *Server) work(f func()) {
 	}
 }
 
-// answer queues a call's answer.
-func (w *session) answer(number uint64, out any, err error) {
-	var b []byte
+// queue queues a call's answer.
+func (w *session) queue(c *Call, out any, err error) {
+	var m proto.Message
+	size := 0
 	if err == nil {
-		if b, err = encodeAnswer(number, out.(proto.Message)); err != nil {
-			err = status.Errorf(codes.Internal, "cannot encode the answer: %v", err)
+		m = out.(proto.Message)
+		if size = sizeOfAnswer(c.number, m); size > w.s.opts.MaxAnswer {
+			err = status.Errorf(codes.ResourceExhausted, "answer of %d bytes exceeds %d", size, w.s.opts.MaxAnswer)
 		}
 	}
-	if err == nil && len(b) > w.s.opts.MaxAnswer {
-		err = status.Errorf(codes.ResourceExhausted, "answer of %d bytes exceeds %d", len(b), w.s.opts.MaxAnswer)
-	}
+	var failure []byte
 	if err != nil {
-		b = encodeFailure(number, encodeStatus(err))
+		failure = encodeStatus(err)
+		size = len(failure)
 	}
 	w.mu.Lock()
-	delete(w.under, number)
-	w.unsent = append(w.unsent, b)
-	w.bytes += len(b)
-	w.mu.Unlock()
-	w.signal()
+	defer w.mu.Unlock()
+	delete(w.under, c.number)
+	last := len(w.unsent) - 1
+	if last < 0 || len(w.unsent[last])+size > maxBatch {
+		w.unsent = append(w.unsent, nil)
+		last++
+	}
+	b := w.unsent[last]
+	before := len(b)
+	if failure == nil {
+		if b, err = appendAnswer(b, c.number, m); err != nil {
+			failure = encodeStatus(status.Errorf(codes.Internal, "cannot encode the answer: %v", err))
+			b = b[:before]
+		}
+	}
+	if failure != nil {
+		b = appendFailure(b, c.number, failure)
+	}
+	w.unsent[last] = b
+	w.bytes += len(b) - before
 }
 
 // encodeStatus encodes an error as gRPC's server does.
@@ -347,6 +392,7 @@ func (w *session) signal() {
 func (w *session) write() error {
 	for {
 		runtime.Gosched() // calls that one event has ended are answered in one message
+		w.async.Process()
 		data, ended := w.batch()
 		if len(data) > 0 {
 			if err := w.stream.SendMsg(&frame{data}); err != nil {
@@ -370,22 +416,17 @@ func (w *session) write() error {
 func (w *session) batch() (data []byte, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := 0
-	for ; n < len(w.unsent) && (n == 0 || len(data)+len(w.unsent[n]) <= maxBatch); n++ {
-		if n == 0 {
-			data = w.unsent[0]
-		} else {
-			data = append(data, w.unsent[n]...)
+	if len(w.unsent) > 0 {
+		data = w.unsent[0]
+		w.unsent[0] = nil
+		w.bytes -= len(data)
+		if w.unsent = w.unsent[1:]; len(w.unsent) == 0 {
+			w.unsent = nil
 		}
-		w.bytes -= len(w.unsent[n])
-		w.unsent[n] = nil
-	}
-	if w.unsent = w.unsent[n:]; len(w.unsent) == 0 {
-		w.unsent = nil
 	}
 	if w.taken != nil && w.bytes <= maxUnsent {
 		close(w.taken)
 		w.taken = nil
 	}
-	return data, w.ended && n == 0
+	return data, w.ended && len(data) == 0
 }

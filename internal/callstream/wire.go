@@ -52,22 +52,26 @@ func appendCancelled(b []byte, number uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), number)
 }
 
-// encodeAnswer encodes a successful answer.
-func encodeAnswer(number uint64, m proto.Message) ([]byte, error) {
-	n := proto.Size(m)
-	b := answerHead(number, 2, n)
+// sizeOfAnswer returns the encoded size of a successful answer, and has m remember its own.
+func sizeOfAnswer(number uint64, m proto.Message) int {
+	return protowire.SizeTag(1) + protowire.SizeBytes(protowire.SizeTag(1)+protowire.SizeVarint(number)+protowire.SizeTag(2)+protowire.SizeBytes(proto.Size(m)))
+}
+
+// appendAnswer encodes a successful answer after sizeOfAnswer.
+func appendAnswer(b []byte, number uint64, m proto.Message) ([]byte, error) {
+	b = appendAnswerHead(b, number, 2, proto.MarshalOptions{UseCachedSize: true}.Size(m))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
 }
 
-// encodeFailure encodes an answer that is a google.rpc.Status.
-func encodeFailure(number uint64, status []byte) []byte {
-	return append(answerHead(number, 3, len(status)), status...)
+// appendFailure encodes an answer that is a google.rpc.Status.
+func appendFailure(b []byte, number uint64, status []byte) []byte {
+	return append(appendAnswerHead(b, number, 3, len(status)), status...)
 }
 
-// answerHead encodes what comes before n bytes of an answer's content.
-func answerHead(number uint64, field protowire.Number, n int) []byte {
+// appendAnswerHead encodes what comes before n bytes of an answer's content.
+func appendAnswerHead(b []byte, number uint64, field protowire.Number, n int) []byte {
 	size := protowire.SizeTag(1) + protowire.SizeVarint(number) + protowire.SizeTag(field) + protowire.SizeBytes(n)
-	b := make([]byte, 0, size+protowire.SizeTag(1)+protowire.SizeVarint(uint64(size)))
+	b = slices.Grow(b, size+protowire.SizeTag(1)+protowire.SizeVarint(uint64(size)))
 	b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.BytesType), uint64(size))
 	b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), number)
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
@@ -111,9 +115,9 @@ func fields(b []byte, f func(field) error) error {
 	return nil
 }
 
-// decodeRequests reads a message from a client. The requests alias b. It refuses numbers that do not rise above after, and
+// decodeRequests reads a message from a client and appends its requests, which alias b. It refuses numbers that do not rise above after, and
 // more than maxUnderWay entries of a kind: decoded, an entry takes more memory than encoded.
-func decodeRequests(b []byte, after uint64) (requests []request, cancelled []uint64, err error) {
+func decodeRequests(requests []request, b []byte, after uint64) (_ []request, cancelled []uint64, err error) {
 	err = fields(b, func(f field) error {
 		switch {
 		case f.tag == 2 && f.kind == protowire.VarintType:
@@ -188,6 +192,14 @@ const codecName = "perdure-calls"
 type codec struct{}
 
 func init() { encoding.RegisterCodecV2(codec{}) }
+
+// CodecOf returns the codec of a stream's messages if v is one, else nil.
+func CodecOf(v any) encoding.CodecV2 {
+	if _, ok := v.(*frame); ok {
+		return codec{}
+	}
+	return nil
+}
 
 // Name implements encoding.CodecV2.
 func (codec) Name() string { return codecName }

@@ -291,7 +291,7 @@ func (g *Gate) closed(conn *Conn) {
 // gRPC read it. It blocks as gRPC's own receive does, and grantTimeout more at most. A message that takes longer
 // than receiveBase and a second for each receiveRate bytes ends the call.
 func (g *Gate) receive(c *call, method string, read func() error) error {
-	n, err := g.admit(c)
+	n, whole, err := g.admit(c)
 	if err != nil {
 		g.mu.Lock()
 		why := c.why
@@ -302,13 +302,17 @@ func (g *Gate) receive(c *call, method string, read func() error) error {
 	if n < 0 { // the end, or what gRPC refuses by itself
 		return read()
 	}
-	timeout := time.AfterFunc(receiveBase+time.Duration(n)*time.Second/receiveRate, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.refuse(c, g.opts.Overloaded("the request took too long to arrive", retryAfter), RefusedSlow)
-	})
-	err = read()
-	timeout.Stop()
+	if whole {
+		err = read()
+	} else {
+		timeout := time.AfterFunc(receiveBase+time.Duration(n)*time.Second/receiveRate, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.refuse(c, g.opts.Overloaded("the request took too long to arrive", retryAfter), RefusedSlow)
+		})
+		err = read()
+		timeout.Stop()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil && c.refused != nil {
@@ -320,8 +324,8 @@ func (g *Gate) receive(c *call, method string, read func() error) error {
 }
 
 // admit waits for the next message's header and reserves what has not arrived of it. It answers the message's
-// length, or -1 if there is nothing to reserve for.
-func (g *Gate) admit(c *call) (length int64, err error) {
+// length, or -1 if there is nothing to reserve for, and whether the whole message has arrived.
+func (g *Gate) admit(c *call) (length int64, whole bool, err error) {
 	g.mu.Lock()
 	g.release(c, &c.held) // the handler is done with the message before
 	var waiting *time.Timer
@@ -347,7 +351,7 @@ func (g *Gate) admit(c *call) (length int64, err error) {
 			err = c.refused
 			g.dequeue(c)
 			g.mu.Unlock()
-			return -1, err
+			return -1, false, err
 		case length >= 0 && c.wants == 0, length < 0 && len(c.lengths) == 0 && c.ended:
 			if length >= 0 {
 				c.taking = messageHeader + length
@@ -358,14 +362,15 @@ func (g *Gate) admit(c *call) (length int64, err error) {
 			} else {
 				delete(g.ledger.receiving, c)
 			}
+			whole = length >= 0 && c.raw >= c.taking
 			g.mu.Unlock()
-			return length, nil
+			return length, whole, nil
 		case length < 0 && len(c.lengths) > 0:
 			length = int64(c.lengths[0])
 			switch {
 			case length > g.opts.Limits.Message:
 				g.mu.Unlock()
-				return -1, nil
+				return -1, false, nil
 			case c.stranger && length > g.opts.Limits.StrangerMessage:
 				c.refused = g.opts.Overloaded(fmt.Sprintf("a message of %d bytes from a caller without credentials, at most %d are read", length, g.opts.Limits.StrangerMessage), 0)
 				c.why = RefusedSize
@@ -400,7 +405,7 @@ func (g *Gate) admit(c *call) (length int64, err error) {
 				g.dequeue(c)
 				delete(g.ledger.receiving, c)
 				g.mu.Unlock()
-				return -1, nil // gRPC says why
+				return -1, false, nil // gRPC says why
 			}
 		case <-late:
 			g.mu.Lock()
@@ -478,13 +483,16 @@ func (g *Gate) Keep(ctx context.Context) (release func()) {
 	n := c.held
 	c.held = 0
 	c.retained += n
-	return sync.OnceFunc(func() {
+	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		c.retained -= n
-		g.ledger.add(c, -n)
-		g.grant()
-	})
+		if n > 0 {
+			c.retained -= n
+			g.ledger.add(c, -n)
+			n = 0
+			g.grant()
+		}
+	}
 }
 
 type partKey struct{}

@@ -120,6 +120,7 @@ func TestRefusedWhileAnEntryIsUnderWay(t *testing.T) {
 	waitFor(t, "the first to be under way", func() bool { return len(r.slots) == 1 && disk.Held() > 0 }, func() string { return "" })
 	lead := r.serving()
 	r.lead.Store(nil)
+	r.leads.wake()
 	defer r.lead.Store(lead)
 	cmd := promiseCmd(idIn(n.Router(), 0, "b"), 1<<40)
 	reserved, err := r.pending.admission.Reserve(0, cmd)

@@ -49,8 +49,11 @@ func TestQueueAndDeadlineMetrics(t *testing.T) {
 	clock.Advance(5 * time.Second)
 	shows(t, reg, "deadline_lag_seconds{0}", 7)
 	disk.Release()
+	waitFor(t, "the queue to be proposed", func() bool {
+		clock.Advance(maxGather)
+		return scrape(t, reg)["queue_depth{0}"] == 0
+	}, func() string { return fmt.Sprint(scrape(t, reg)) })
 	shows(t, reg, "deadline_lag_seconds{0}", 0)
-	shows(t, reg, "queue_depth{0}", 0)
 	if have := scrape(t, reg); have["ticks_total{0}"] < 1 {
 		t.Errorf("%v ticks", have["ticks_total{0}"])
 	}

@@ -9,6 +9,7 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	"perdure/internal/callstream/async"
 	"perdure/partition/admission"
 )
 
@@ -28,6 +29,9 @@ type proposal struct {
 	lane lane
 	// launched: the log may have it.
 	launched bool
+
+	// notify are notified once result is set.
+	notify []async.Notifier
 
 	// done is closed once result is set.
 	done   chan struct{}
@@ -54,7 +58,8 @@ const (
 //
 //	p, joined, err := q.add(cmd, lead, reserved) // callers
 //	q.admit(q.firstLarge())                // large ones, when bulk admits them
-//	batch := q.take()                      // the proposer: the commands of one entry
+//	ok := q.await(n, lead)                 // the proposer: wait for wake until so many are queued
+//	batch := q.take()                      // the commands of one entry
 //	q.answer(p, result)                    // the resolver, once for each
 //
 //	len(queue) <= limit for commands that begin work, <= limit + limit/4 + 1 for those that finish it
@@ -62,13 +67,17 @@ type pending struct {
 	admission *admission.Pool
 	bulk      *bulk
 	limit     int
-	// wake gets a value when take would return a proposal, wakeLarge when a large one is queued.
+	// wake gets a value when the proposer's await is met, wakeLarge when a large one is queued.
 	wake, wakeLarge chan struct{}
 
-	mu     sync.Mutex
-	seq    uint64
-	queue  [lanes][]*proposal
-	queued int64 // bytes of both lanes
+	mu    sync.Mutex
+	seq   uint64
+	queue [lanes][]*proposal
+	// bytes are those of the queued commands.
+	bytes [lanes]int64
+	// enough and lead are those of the proposer's latest await.
+	enough int
+	lead   *leadership
 	// last is the lane that the previous entry began with.
 	last lane
 	// requests are the proposals queued or in flight, by request id.
@@ -115,11 +124,12 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved admissi
 		p.lane = large
 		q.bulk.waiting.Add(1)
 		notify(q.wakeLarge)
-	} else {
-		notify(q.wake)
 	}
 	q.queue[p.lane] = append(q.queue[p.lane], p)
-	q.queued += reserved.Bytes()
+	q.bytes[p.lane] += reserved.Bytes()
+	if p.lane != large && q.metLocked() {
+		notify(q.wake)
+	}
 	if id != "" && q.requests[id] == nil {
 		q.requests[id] = p
 	}
@@ -153,8 +163,10 @@ func (q *pending) admit(p *proposal) bool {
 	}
 	q.queue[large] = slices.Delete(q.queue[large], at, at+1)
 	q.bulk.waiting.Add(-1)
+	q.bytes[large] -= p.reserved.Bytes()
 	p.lane = admitted
 	q.queue[admitted] = append(q.queue[admitted], p)
+	q.bytes[admitted] += p.reserved.Bytes()
 	notify(q.wake)
 	return true
 }
@@ -171,7 +183,7 @@ func (q *pending) leave(p *proposal) (dropped bool) {
 		q.bulk.waiting.Add(-1)
 	}
 	q.queue[p.lane] = slices.DeleteFunc(q.queue[p.lane], func(x *proposal) bool { return x == p })
-	q.queued -= p.reserved.Bytes()
+	q.bytes[p.lane] -= p.reserved.Bytes()
 	close(p.done)
 	q.settleLocked(p)
 	return true
@@ -186,9 +198,9 @@ func (p *proposal) finished() bool {
 	}
 }
 
-// take removes the commands of the next entry from the queue and marks them launched. Within the bounds of an
-// entry they come in the order of their arrival. A large one travels alone, once admitted. When both lanes
-// wait, they alternate.
+// take removes the commands of the next entry from the queue and marks them launched. All came under one leadership.
+// Within the bounds of an entry they come in the order of their arrival. A large one travels alone, once admitted. When
+// both lanes wait, they alternate.
 func (q *pending) take() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,11 +213,12 @@ func (q *pending) take() []*proposal {
 	q.last = from
 	var batch []*proposal
 	size := int64(0)
-	for len(q.queue[from]) > 0 && len(batch) < maxEntryCommands && size < maxEntryBytes {
+	for len(q.queue[from]) > 0 && len(batch) < maxEntryCommands && size < maxEntryBytes &&
+		(len(batch) == 0 || q.queue[from][0].lead == batch[0].lead) {
 		p := q.queue[from][0]
 		q.queue[from][0] = nil
 		q.queue[from] = q.queue[from][1:]
-		q.queued -= p.reserved.Bytes()
+		q.bytes[from] -= p.reserved.Bytes()
 		p.launched = true
 		batch = append(batch, p)
 		size += p.reserved.Bytes()
@@ -224,19 +237,22 @@ func (q *pending) drain() []*proposal {
 			p.launched = true
 		}
 		all = append(all, q.queue[i]...)
-		q.queue[i] = nil
+		q.queue[i], q.bytes[i] = nil, 0
 	}
-	q.queued = 0
 	return all
 }
 
 // answer gives all callers of a proposal its outcome. It does not block.
 func (q *pending) answer(p *proposal, reply *commandv1.Reply, err *api.Error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	p.result = proposalResult{reply, err}
 	close(p.done)
 	q.settleLocked(p)
+	notify := p.notify
+	q.mu.Unlock()
+	for _, n := range notify {
+		n.Notify()
+	}
 }
 
 // settleLocked forgets a proposal that is over and returns its bytes.
@@ -258,9 +274,30 @@ func (q *pending) lenLocked() int {
 	return len(q.queue[small]) + len(q.queue[large]) + len(q.queue[admitted])
 }
 
-// ready reports whether something can be taken.
-func (q *pending) ready() bool {
+// lenOf is how many commands are queued in a lane.
+func (q *pending) lenOf(l lane) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queue[small])+len(q.queue[admitted]) > 0
+	return len(q.queue[l])
+}
+
+// await reports whether an entry is to be made: enough small commands are queued, or they fill an entry, or a large one
+// is admitted. Commands of another leadership than lead never wait. If it is not met, wake gets a value once it is.
+func (q *pending) await(enough int, lead *leadership) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.enough, q.lead = enough, lead
+	return q.metLocked()
+}
+
+func (q *pending) metLocked() bool {
+	for _, l := range []lane{small, admitted} {
+		if len(q.queue[l]) > 0 && q.queue[l][0].lead != q.lead {
+			return true
+		}
+	}
+	if q.enough == noEntry {
+		return false
+	}
+	return len(q.queue[small]) >= q.enough || q.bytes[small] >= maxEntryBytes || len(q.queue[admitted]) > 0
 }

@@ -43,7 +43,7 @@ func TestLanesTakeTurns(t *testing.T) {
 			t.Fatalf("entry %d holds %d commands", turn, len(batch))
 		}
 	}
-	if q.len() != 0 || q.queued != 0 || q.take() != nil {
-		t.Errorf("%d are left, %d bytes", q.len(), q.queued)
+	if q.len() != 0 || q.bytes != [lanes]int64{} || q.take() != nil {
+		t.Errorf("%d are left, %v bytes", q.len(), q.bytes)
 	}
 }

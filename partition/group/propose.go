@@ -20,12 +20,11 @@ import (
 	"perdure/partition/workers"
 )
 
-// Bounds of group commit. An entry holds the commands that wait when the log is free to take one. Nothing is
-// delayed to fill an entry; a lone command leaves at once.
+// Bounds of group commit. An entry holds the commands that wait when pacer has one made.
 const (
 	maxEntryCommands = 64
 	maxEntryBytes    = 64 << 10
-	// maxInFlight bounds the entries of a group in flight: Raft writes one while the next is made.
+	// maxInFlight bounds the entries of a group in flight: Raft writes a full one, or a large one, while the next is made.
 	maxInFlight = 2
 )
 
@@ -39,6 +38,8 @@ type proposer struct {
 	// slots holds a value for each entry in flight, flights those that the resolver has not taken yet.
 	slots   chan struct{}
 	flights chan *flight
+	// landings holds the entries that are over and that proposeLoop has not counted yet.
+	landings chan landing
 	// perform has the leader perform an entry's effects.
 	perform func(fx *machine.Effects, reserved []workers.Reservation)
 }
@@ -46,6 +47,7 @@ type proposer struct {
 // flight is an entry that Raft has taken.
 type flight struct {
 	proposals []*proposal
+	lane      lane
 	reserved  []workers.Reservation
 	future    raft.ApplyFuture
 	started   time.Time
@@ -78,19 +80,7 @@ func (r *proposer) proposeUnder(ctx context.Context, lead *leadership, cmd *comm
 		return nil, err
 	}
 	defer w.close()
-	select {
-	case <-w.p.done:
-		return w.outcome(nil)
-	case <-ctx.Done():
-		if r.pending.leave(w.p) {
-			r.metrics.GivenUp.Inc()
-			return nil, r.gaveUp(ctx)
-		}
-		return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
-	case <-r.stopped:
-		// The proposer answers the commands that it has; this ends only a command that it will never see.
-		return w.outcome(refusal.Unknown(r.id, "the node is stopping"))
-	}
+	return w.await(ctx)
 }
 
 // gaveUp is the error for a caller whose context ended before the log had its command.
@@ -186,32 +176,44 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 // proposeLoop makes entries of the queued commands until the replica stops.
 func (r *proposer) proposeLoop() {
 	defer close(r.flights)
+	var pace pacer
 	for {
+		now, over := r.clock.Now(), r.leads.wait()
+		d := pace.next(now)
+		if r.pending.await(d.small, r.serving()) {
+			r.proposeNext(&pace)
+			continue
+		}
+		var fallen <-chan time.Time
+		stop := func() {}
+		if !d.until.IsZero() {
+			fallen, stop = r.clock.After(d.until.Sub(now))
+		}
 		select {
 		case <-r.pending.wake:
+		case l := <-r.landings:
+			pace.land(r.clock.Now(), l, r.pending.lenOf(small))
+		case <-fallen:
+		case <-over: // its commands are refused at once
 		case <-r.stopping:
+			stop()
 			r.refuseQueued()
 			return
 		}
-		for r.pending.ready() {
-			select {
-			case r.slots <- struct{}{}:
-			case <-r.stopping:
-				r.refuseQueued()
-				return
-			}
-			batch := r.pending.take()
-			if len(batch) == 0 { // their callers have left
-				<-r.slots
-				break
-			}
-			f := r.launch(batch)
-			if f == nil {
-				<-r.slots
-				continue
-			}
-			r.flights <- f
-		}
+		stop()
+	}
+}
+
+// proposeNext makes one entry of the queued commands.
+func (r *proposer) proposeNext(pace *pacer) {
+	batch := r.pending.take()
+	if len(batch) == 0 { // their callers have left
+		return
+	}
+	if f := r.launch(batch); f != nil {
+		pace.launch(f.lane, len(f.proposals))
+		r.slots <- struct{}{}
+		r.flights <- f
 	}
 }
 
@@ -239,7 +241,7 @@ func (r *proposer) launch(batch []*proposal) *flight {
 	if len(batch) == 0 {
 		return nil
 	}
-	f := &flight{proposals: batch, started: r.clock.Now()}
+	f := &flight{proposals: batch, lane: batch[0].lane, started: r.clock.Now()}
 	if p := batch[0]; p.lane == small && p.cmd.Namespace != "" {
 		r.bulk.noteSmall()
 	}
@@ -274,6 +276,10 @@ func (r *proposer) resolveLoop() {
 	for f := range r.flights {
 		r.resolve(f)
 		<-r.slots
+		select {
+		case r.landings <- landing{f.lane, len(f.proposals), r.clock.Now().Sub(f.started)}:
+		case <-r.stopping: // no entry follows
+		}
 	}
 }
 

@@ -146,7 +146,7 @@ func New(o Options) *Replica {
 	r.lifecycle.init()
 	r.leader = leader{core: &r.core, member: forWorkers{r}, commands: &r.proposer, shipping: o.Shared.shipping, takeDown: r.takeDown}
 	r.proposer = proposer{core: &r.core, perform: r.leader.perform, bulk: o.Shared.bulk, pending: newPending(o.MaxPending, o.Shared.Admission, o.Shared.bulk),
-		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight)}
+		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight), landings: make(chan landing, maxInFlight)}
 	r.reader = reader{core: &r.core}
 	r.trailing = trailing{core: &r.core}
 	return r

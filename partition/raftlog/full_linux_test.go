@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"perdure/internal/testkit"
 	"perdure/partition/disk"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestBoltWaitsForSpace(t *testing.T) {
 	mount := t.TempDir()
 	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
+		testkit.Lacks(t, "a file system to mount", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil {

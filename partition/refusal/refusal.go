@@ -5,6 +5,9 @@ package refusal
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -24,6 +27,11 @@ func NotLeader(partition uint32, leader string) *api.Error {
 // TryLater refuses what was not applied and may succeed when it is repeated.
 func TryLater(partition uint32, why string) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "partition %d: %s", partition, why)
+}
+
+// NoLeader refuses because this node has known no leader of a partition for so long.
+func NoLeader(partition uint32, waited time.Duration) *api.Error {
+	return TryLater(partition, fmt.Sprintf("no leader has been known for %v", waited)).With("partition", strconv.FormatUint(uint64(partition), 10))
 }
 
 // Unknown reports that a command may or may not have been applied.

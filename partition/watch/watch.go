@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 
 	"perdure/fsm/state"
+	"perdure/internal/callstream/async"
 )
 
 // Set wakes callers that wait for an object to change. A wake is a hint to read again: it may be
@@ -33,7 +34,7 @@ type Set struct {
 	bytes   atomic.Int64
 
 	mu    sync.Mutex
-	byKey map[key]map[*Watch]struct{}
+	byKey map[key]*Watch // the first of a list
 }
 
 // Bounds of the watches of a node, its own callers' and those of other nodes.
@@ -58,9 +59,13 @@ type key struct {
 }
 
 // Watch is one wait. C gets a value when the awaited change may have happened; several changes before the
-// caller receives are one value.
+// caller receives are one value. A watch of Notify has no C.
 type Watch struct {
-	C    chan struct{}
+	C      chan struct{}
+	notify async.Notifier
+	// prev and next are the neighbours in byKey's list.
+	prev, next *Watch
+
 	key  key
 	from *Set
 	stop func() // of OnStop; may be nil
@@ -74,7 +79,15 @@ func (x *Watch) cost() int64 {
 
 // Add registers a watch of an object if the bounds allow, and returns it in any case. It does not block.
 func (w *Set) Add(what Change, namespace, id string) *Watch {
-	x := &Watch{C: make(chan struct{}, 1), key: key{what, state.Ref{Namespace: namespace, ID: id}}, from: w}
+	return w.add(&Watch{C: make(chan struct{}, 1), key: key{what, state.Ref{Namespace: namespace, ID: id}}, from: w})
+}
+
+// Notify is Add for a caller that does not receive: the watch notifies n, which must not use the set then.
+func (w *Set) Notify(what Change, namespace, id string, n async.Notifier) *Watch {
+	return w.add(&Watch{notify: n, key: key{what, state.Ref{Namespace: namespace, ID: id}}, from: w})
+}
+
+func (w *Set) add(x *Watch) *Watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiting.Load() >= maxCount || w.bytes.Load()+x.cost() > maxBytes {
@@ -83,12 +96,12 @@ func (w *Set) Add(what Change, namespace, id string) *Watch {
 	x.registered = true
 	w.bytes.Add(x.cost())
 	if w.byKey == nil {
-		w.byKey = map[key]map[*Watch]struct{}{}
+		w.byKey = map[key]*Watch{}
 	}
-	if w.byKey[x.key] == nil {
-		w.byKey[x.key] = map[*Watch]struct{}{}
+	if x.next = w.byKey[x.key]; x.next != nil {
+		x.next.prev = x
 	}
-	w.byKey[x.key][x] = struct{}{}
+	w.byKey[x.key] = x
 	w.waiting.Add(1)
 	return x
 }
@@ -118,15 +131,26 @@ func (x *Watch) Stop() {
 	defer w.mu.Unlock()
 	w.waiting.Add(-1)
 	w.bytes.Add(-x.cost())
-	set := w.byKey[x.key]
-	delete(set, x)
-	if len(set) == 0 {
+	if x.next != nil {
+		x.next.prev = x.prev
+	}
+	switch {
+	case x.prev != nil:
+		x.prev.next = x.next
+	case x.next != nil:
+		w.byKey[x.key] = x.next
+	default:
 		delete(w.byKey, x.key)
 	}
+	x.prev, x.next = nil, nil
 }
 
-// Wake gives C a value. It does not block.
+// Wake gives C a value, or notifies. It does not block.
 func (x *Watch) Wake() {
+	if x.notify != nil {
+		x.notify.Notify()
+		return
+	}
 	select {
 	case x.C <- struct{}{}:
 	default:
@@ -141,7 +165,7 @@ func (w *Set) Wake(what Change, refs []state.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, ref := range refs {
-		for x := range w.byKey[key{what, ref}] {
+		for x := w.byKey[key{what, ref}]; x != nil; x = x.next {
 			x.Wake()
 		}
 	}
@@ -151,8 +175,8 @@ func (w *Set) Wake(what Change, refs []state.Ref) {
 func (w *Set) WakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, set := range w.byKey {
-		for x := range set {
+	for _, x := range w.byKey {
+		for ; x != nil; x = x.next {
 			x.Wake()
 		}
 	}

@@ -24,10 +24,18 @@ func (g *Guard) Head(ctx context.Context, method string) (namespace string, open
 
 // Unary is the interceptor of calls with one request.
 func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if d := g.checkCall(ctx, info.FullMethod, request, true); d != nil {
-		return nil, g.refuseCall(ctx, info.FullMethod, d)
+	if err := g.Check(ctx, info.FullMethod, request); err != nil {
+		return nil, err
 	}
 	return handler(ctx, request)
+}
+
+// Check checks a call with one request; ctx has its headers.
+func (g *Guard) Check(ctx context.Context, method string, request any) error {
+	if d := g.checkCall(ctx, method, request, true); d != nil {
+		return g.refuseCall(ctx, method, d)
+	}
+	return nil
 }
 
 // Stream is the interceptor of streams. The token is checked again with each message that comes: one that

@@ -36,6 +36,7 @@ var methods = map[string]rule{
 	perdurev1.Executions_Cancel_FullMethodName:    {Write, inNamespace},
 	perdurev1.Executions_Terminate_FullMethodName: {Write, inNamespace},
 	perdurev1.Executions_Restart_FullMethodName:   {Write, inNamespace},
+	perdurev1.Executions_Purge_FullMethodName:     {Write, inNamespace},
 
 	perdurev1.Promises_Create_FullMethodName: {Write, inNamespace},
 	perdurev1.Promises_Get_FullMethodName:    {Read, inNamespace},

@@ -1,0 +1,25 @@
+package partition
+
+import (
+	"perdure/fsm/state"
+	"perdure/partition/group"
+	"perdure/partition/retention"
+)
+
+// retained is a replica as the retention sees it.
+type retained struct{ *group.Replica }
+
+// View implements retention.Replica.
+func (r retained) View(read func(state.Reader) error) error { return r.Store().View(read) }
+
+func newRetention(n *Node) *retention.Retention {
+	return retention.New(retention.Options{
+		Policy: n.cfg.Retention, Interval: n.cfg.RetentionInterval, Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
+		Replicas: func() (out []retention.Replica) {
+			for _, r := range n.router.Replicas() {
+				out = append(out, retained{r})
+			}
+			return out
+		},
+	})
+}

@@ -1,0 +1,158 @@
+// Package retention purges what ended longer ago than the node's policy keeps it, in the partitions that the node leads.
+//
+// It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of one
+// processor, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
+// only the position; the next round begins at the front.
+package retention
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
+	"perdure/fsm/state"
+	"perdure/internal/clock"
+)
+
+const (
+	// pieceKeys bounds the keys that one piece reads, pieceEnded what it finds.
+	pieceKeys  = 2048
+	pieceEnded = 128
+	// share is the part of the time that a round spends in its pieces, proposals included; it pauses for the rest.
+	share = 0.25
+	// promisesEvery is in which round the promises are read, too: no index leads to the old ones.
+	promisesEvery = 30
+	// proposeWithin bounds a purge's wait for the log.
+	proposeWithin = 10 * time.Second
+)
+
+// Replica is a partition as the retention sees it.
+type Replica interface {
+	ID() uint32
+	// Serving reports whether this node leads the partition.
+	Serving() bool
+	View(func(state.Reader) error) error
+	// Propose blocks until the command is applied or ctx ends.
+	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
+}
+
+// Options are New's.
+type Options struct {
+	Policy   Policy
+	Interval time.Duration // between the beginnings of two rounds
+	Replicas func() []Replica
+	// Purged is called with the partition and the number of what was purged.
+	Purged   func(partition uint32, n int)
+	Clock    clock.Clock
+	Log      *slog.Logger
+	Lifetime context.Context // ends when the node begins to stop
+}
+
+// Retention purges in the background.
+type Retention struct{ o Options }
+
+// New makes the retention of a node.
+func New(o Options) *Retention { return &Retention{o} }
+
+// Run purges round after round, and blocks until Lifetime ends. It returns at once if the policy keeps everything.
+func (x *Retention) Run() {
+	if x.o.Policy.keepsAll() || x.o.Interval <= 0 {
+		return
+	}
+	wait := x.o.Interval
+	for n := 0; x.pause(wait); n++ {
+		begun := x.o.Clock.Now()
+		for _, r := range x.o.Replicas() {
+			x.round(r, query.EndedExecutions)
+			if n%promisesEvery == 0 {
+				x.round(r, query.EndedPromises)
+			}
+		}
+		wait = max(x.o.Interval-x.o.Clock.Now().Sub(begun), 0)
+	}
+}
+
+// pause waits for d; false if the node stops.
+func (x *Retention) pause(d time.Duration) bool {
+	c, stop := x.o.Clock.After(d)
+	defer stop()
+	select {
+	case <-c:
+		return true
+	case <-x.o.Lifetime.Done():
+		return false
+	}
+}
+
+// search finds what is over from a position on.
+type search func(s state.Reader, from []byte, maxKeys, most int, before query.Before) ([]query.Ended, []byte, error)
+
+// round goes over one partition.
+func (x *Retention) round(r Replica, search search) {
+	var from []byte
+	purged := 0
+	defer func() {
+		if purged > 0 {
+			x.o.Log.Info("purged what is no longer kept", "event", "retention_purged", "partition", r.ID(), "purged", purged)
+		}
+	}()
+	for r.Serving() {
+		begun := x.o.Clock.Now()
+		var found []query.Ended
+		err := r.View(func(s state.Reader) (err error) {
+			now, err := state.MetaNumber(s, state.MetaClock)
+			if err != nil {
+				return err
+			}
+			// A partition without entries has an old clock; the entry of a purge brings it the node's.
+			at := at{x.o.Policy, max(int64(now), x.o.Clock.Now().UnixMilli())}
+			found, from, err = search(s, from, pieceKeys, pieceEnded, at)
+			return err
+		})
+		if err != nil {
+			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
+			return
+		}
+		n, ok := x.purge(r, found)
+		if purged += n; n > 0 && x.o.Purged != nil {
+			x.o.Purged(r.ID(), n)
+		}
+		worked := x.o.Clock.Now().Sub(begun)
+		if !ok || from == nil || !x.pause(time.Duration(float64(worked)*(1-share)/share)) {
+			return
+		}
+	}
+}
+
+// purge proposes the purges of a piece together, so that they share log entries. It returns how many are gone; ok is false
+// when the round has to end.
+func (x *Retention) purge(r Replica, found []query.Ended) (purged int, ok bool) {
+	ctx, cancel := context.WithTimeout(x.o.Lifetime, proposeWithin)
+	defer cancel()
+	outcomes := make(chan error, len(found))
+	for _, e := range found {
+		go func() {
+			_, err := r.Propose(ctx, &commandv1.Command{Namespace: e.Namespace, Id: e.ID, Kind: &commandv1.Command_Purge{
+				Purge: &perdurev1.PurgeRequest{Id: e.ID, EndedBeforeMs: e.EndedMS + 1}}})
+			outcomes <- err
+		}()
+	}
+	ok = true
+	for range found {
+		refused := (*api.Error)(nil)
+		switch err := <-outcomes; {
+		case err == nil:
+			purged++
+		case errors.As(err, &refused) && (refused.Reason == perdurev1.Reason_REASON_RULE_BROKEN || refused.Reason == perdurev1.Reason_REASON_TRY_LATER && r.Serving()):
+			// It has an open child, say: a later round finds it again.
+		default:
+			ok = false
+		}
+	}
+	return purged, ok
+}
