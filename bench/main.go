@@ -46,7 +46,7 @@ func main() {
 type settings struct {
 	workloads, nodes, concurrency, payload string
 	json, html, binary, module             string
-	commit                                 string
+	commit, stored                         string
 	plant                                  float64
 	short                                  bool
 	options                                suite.Options
@@ -65,6 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.StringVar(&s.binary, "binary", "", "server to measure; built from the sources by default")
 	set.StringVar(&s.module, "module", ".", "folder of the sources")
 	o := &s.options
+	set.StringVar(&o.Load, "load", "", "program of the worker and the client; this one by default")
 	set.DurationVar(&o.Duration, "duration", 3*time.Second, "window of a measurement")
 	set.DurationVar(&o.Warmup, "warmup", time.Second, "time before the window")
 	set.Int64Var(&o.Count, "count", 0, "operations of a measurement instead of a window")
@@ -72,6 +73,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.IntVar(&o.Rounds, "rounds", 1, "how often each measurement is repeated, interleaved")
 	set.Int64Var(&o.Sleepers, "sleepers", 10_000, "sleepers of the workload sleepers")
 	set.DurationVar(&o.Spread, "spread", 0, "time over which sleepers are due; 0 is one instant")
+	set.DurationVar(&o.Lead, "lead", 0, "time in which sleepers are started; 0 is 2 s and 1 s for each 400")
+	set.BoolVar(&o.Filled, "filled", false, "store the sleepers in the data directory of one node instead of starting them")
+	set.BoolVar(&o.Restart, "restart", false, "kill a node while all sleepers sleep, and time its restart")
+	set.StringVar(&s.stored, "stored", "", "numbers of executions that nodes store before, comma separated, such as 10000,3000000")
 	set.IntVar(&o.Partitions, "partitions", 0, "partitions of a cluster; 0 is the server's default")
 	set.StringVar(&o.Parent, "dir", "", "folder for the data, on the disk to be measured")
 	set.Func("node-arg", "argument for every node; repeatable", func(v string) error { o.Args = append(o.Args, v); return nil })
@@ -135,14 +140,36 @@ func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stde
 			return err
 		}
 	}
-	if s.options.Load, err = os.Executable(); err != nil {
-		return err
+	if s.options.Load == "" {
+		if s.options.Load, err = os.Executable(); err != nil {
+			return err
+		}
 	}
 	s.options.Progress = func(f suite.Figures) { fmt.Fprintln(stderr, report.Line(f)) }
 	if s.commit != "" || s.plant > 0 {
 		return s.compare(ctx, cells, dir, stdout)
 	}
+	if s.stored != "" {
+		return s.measureStored(ctx, cells, stdout)
+	}
 	figures, err := suite.Run(ctx, s.options, cells)
+	return errors.Join(err, s.report(figures, stdout))
+}
+
+// measureStored measures one cell on nodes that store more and more executions.
+func (s *settings) measureStored(ctx context.Context, cells []suite.Cell, stdout io.Writer) error {
+	sizes, err := numbers("stored", s.stored)
+	if err == nil && len(cells) != 1 {
+		err = fmt.Errorf("stored executions are measured with one cell, not with %d", len(cells))
+	}
+	if err != nil {
+		return err
+	}
+	var all []int64
+	for _, n := range sizes {
+		all = append(all, int64(n))
+	}
+	figures, err := suite.Stored(ctx, s.options, cells[0], all)
 	return errors.Join(err, s.report(figures, stdout))
 }
 

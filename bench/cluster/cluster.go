@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -41,6 +42,8 @@ type Options struct {
 	Parent string
 	// Args go to every node.
 	Args []string
+	// Prepare, if set, fills the data directory of a node before its first start.
+	Prepare func(dir, nodeID, peerAddr string) error
 }
 
 // Cluster is a running cluster. Its methods are not safe for concurrent use.
@@ -99,6 +102,11 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 			// A setting, not a flag: earlier servers that a comparison starts do not know it.
 			cmd.Env = append(append(os.Environ(), "PERDURE_DISK_RESERVE=64MiB"), o.Env...)
 			return Spawn(cmd, filepath.Join(c.dir, name+".log"))
+		}
+		if o.Prepare != nil {
+			if err := o.Prepare(filepath.Join(c.dir, name), name, n.peer); err != nil {
+				return fmt.Errorf("filling the data directory of %s: %w", name, err)
+			}
 		}
 		var err error
 		if n.Process, err = n.start(); err != nil {
@@ -181,6 +189,30 @@ func (c *Cluster) KillLeader(ctx context.Context) (*Node, error) {
 	}
 	most.past = used
 	return most, most.Kill()
+}
+
+// Stored is the size of all nodes' files, in bytes.
+func (c *Cluster) Stored() (bytes int64, err error) {
+	err = filepath.WalkDir(c.dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return gone(err)
+		}
+		info, err := d.Info()
+		if err != nil {
+			return gone(err)
+		}
+		bytes += info.Size()
+		return nil
+	})
+	return bytes, err
+}
+
+// gone drops the error of a file that its node has deleted meanwhile.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Restart starts a node that was killed. It does not wait until the node serves.

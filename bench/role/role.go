@@ -38,6 +38,7 @@ const (
 	workerRole = "worker"
 	clientRole = "client"
 	raftRole   = "raft"
+	fillerRole = "filler"
 )
 
 // Asked reports whether a process with these arguments is one of this package.
@@ -57,6 +58,8 @@ func Main(args []string) int {
 		err = beClient(ctx, cancel, in, out)
 	case raftRole:
 		err = beRaft(ctx, cancel, in, out)
+	case fillerRole:
+		err = beFiller(ctx, cancel, in, out)
 	default:
 		err = fmt.Errorf("there is no role %q", args[0])
 	}

@@ -35,7 +35,11 @@ func beWorker(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 	if err != nil {
 		return err
 	}
-	w := durable.NewWorker(c, durable.WorkerOptions{Name: "bench", Concurrency: 2 * job.Load.Concurrency, Logger: quiet()})
+	work, err := workload.Find(job.Workload)
+	if err != nil {
+		return errors.Join(err, c.Close())
+	}
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "bench", Concurrency: work[0].Tasks(job.Load.Concurrency), Logger: quiet()})
 	workload.Register(w)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

@@ -23,30 +23,38 @@ type Verdict struct {
 	Median float64   `json:"median"`
 	// Low is a bound that the true ratio exceeds with a probability of at least 95 %, by the sign test.
 	Low float64 `json:"low"`
-	// Judged says that the figure decides; the others are shown.
-	Judged     bool `json:"judged"`
-	Regression bool `json:"regression"`
+	// Judged says that the figure decides, if it grows by more than Tolerance; the others are shown.
+	Judged     bool    `json:"judged"`
+	Tolerance  float64 `json:"tolerance,omitempty"`
+	Regression bool    `json:"regression"`
 }
 
-// Tolerance is the growth of a cost that a comparison does not call a regression.
-const Tolerance = 0.02
+// The growth of a cost that a comparison does not call a regression. How commands share entries and syncs depends on how
+// fast they come, so those have another one.
+const (
+	Tolerance       = 0.02
+	SharedTolerance = 0.10
+)
 
 // MinRounds is the least number of rounds that can show a regression.
 const MinRounds = 5
 
-// compared are the figures of a comparison. CPU time per execution decides: the rate moves with whatever else the
-// machine does, and the work of an execution hardly does. A cost grows when it gets worse.
+// compared are the figures of a comparison, with their tolerance; 0 if they are only shown. What an execution costs
+// decides: the rate moves with whatever else the machine does, and the work of an execution hardly does. A cost grows when
+// it gets worse.
 var compared = []struct {
-	name   string
-	judged bool
-	of     func(Figures) float64
+	name      string
+	tolerance float64
+	of        func(Figures) float64
 }{
-	{"server CPU per unit", true, func(f Figures) float64 { return f.ServerCPU }},
-	{"worker and client CPU per unit", true, func(f Figures) float64 { return f.WorkerCPU + f.ClientCPU }},
-	{"allocations per unit", true, func(f Figures) float64 { return f.Allocations }},
-	{"entries per unit", false, func(f Figures) float64 { return f.Entries }},
-	{"time per unit at this rate", false, func(f Figures) float64 { return 1 / f.PerSecond }},
-	{"p50", false, func(f Figures) float64 { return f.Latency.P50 }},
+	{"server CPU per unit", Tolerance, func(f Figures) float64 { return f.ServerCPU }},
+	{"worker and client CPU per unit", Tolerance, func(f Figures) float64 { return f.WorkerCPU + f.ClientCPU }},
+	{"allocations per unit", Tolerance, func(f Figures) float64 { return f.Allocations }},
+	{"commands per unit", Tolerance, func(f Figures) float64 { return f.Commands }},
+	{"entries per unit", SharedTolerance, func(f Figures) float64 { return f.Entries }},
+	{"syncs per unit", SharedTolerance, func(f Figures) float64 { return f.Syncs }},
+	{"time per unit at this rate", 0, func(f Figures) float64 { return 1 / f.PerSecond }},
+	{"p50", 0, func(f Figures) float64 { return f.Latency.P50 }},
 }
 
 // turns are the sides of one round: the old, the new twice, the old. A machine whose speed changes steadily, and a turn
@@ -96,21 +104,20 @@ func Compare(ctx context.Context, o Options, before, after Binaries, cell Cell) 
 				ratios = append(ratios, (c.of(rounds[1][i])+c.of(rounds[1][i+1]))/was)
 			}
 		}
-		v := judge(ratios)
-		v.Figure, v.Judged = c.name, c.judged
-		v.Regression = v.Regression && c.judged
+		v := judge(ratios, c.tolerance)
+		v.Figure = c.name
 		verdicts = append(verdicts, v)
 	}
 	return all, verdicts, nil
 }
 
-// judge decides whether ratios show a regression beyond their spread.
-func judge(ratios []float64) Verdict {
+// judge decides whether ratios show a regression beyond their spread and a tolerance. A tolerance of 0 judges nothing.
+func judge(ratios []float64, tolerance float64) Verdict {
 	_, median, _ := Spread(ratios)
-	v := Verdict{Ratios: ratios, Median: median}
+	v := Verdict{Ratios: ratios, Median: median, Judged: tolerance > 0, Tolerance: tolerance}
 	if k := signBound(len(ratios)); k > 0 {
 		v.Low = slices.Sorted(slices.Values(ratios))[k-1]
-		v.Regression = v.Low > 1+Tolerance
+		v.Regression = v.Judged && v.Low > 1+tolerance
 	}
 	return v
 }

@@ -121,8 +121,11 @@ func figures(cell Cell, job workload.Job, r *workload.Result, at map[workload.Ma
 	}
 	if asleep, ok := at[workload.Asleep]; ok {
 		n := float64(job.Load.Count)
-		f.extra("server memory per sleeper, bytes", float64(asleep.servers.RSS-at[workload.Empty].servers.RSS)/n)
-		f.extra("server disk per sleeper, bytes", float64(asleep.servers.Written-at[workload.Empty].servers.Written)/n)
+		if empty, ok := at[workload.Empty]; ok {
+			f.extra("server memory per sleeper, bytes", float64(asleep.servers.RSS-empty.servers.RSS)/n)
+			f.extra("written to disk per sleeper, bytes", float64(asleep.servers.Written-empty.servers.Written)/n)
+		}
+		f.extra("server memory while all sleep, MB", float64(asleep.servers.RSS)/1e6)
 		if d := begin.machine.At.Sub(asleep.machine.At); d > 0 {
 			f.extra("server CPU asleep, percent of a core", 100*float64(begin.servers.CPU-asleep.servers.CPU)/float64(d))
 		}

@@ -21,6 +21,7 @@ import (
 	"perdure/bench/cluster"
 	"perdure/bench/load"
 	"perdure/bench/role"
+	"perdure/bench/stored"
 	"perdure/bench/workload"
 )
 
@@ -48,15 +49,21 @@ type Options struct {
 	Count            int64
 	// Rate, if not 0, makes the loops open: operations that begin per second.
 	Rate float64
-	// Sleepers is how many sleep at one time, Spread the time over which they are due.
-	Sleepers int64
-	Spread   time.Duration
+	// Sleepers is how many sleep at one time, Spread the time over which they are due. Lead is that of workload.Job.
+	Sleepers     int64
+	Spread, Lead time.Duration
 	// Rounds is how often each cell is measured.
 	Rounds int
 	// Partitions, Args and Parent are those of cluster.Options.
 	Partitions int
 	Args       []string
 	Parent     string
+	// Prepare is that of cluster.Options.
+	Prepare func(dir, nodeID, peerAddr string) error
+	// Filled stores the sleepers in the node's data directory instead of starting them. The cluster has one node.
+	Filled bool
+	// Restart kills a node while all sleepers sleep, and times its restart.
+	Restart bool
 	// Baseline measures the limits of each cell after it: see Counting and Writing.
 	Baseline bool
 	// Progress is told each cell's figures. Nil for nobody.
@@ -100,7 +107,7 @@ func Run(ctx context.Context, o Options, cells []Cell) ([]Figures, error) {
 
 // runCluster measures cells that share a cluster.
 func runCluster(ctx context.Context, o Options, nodes int, cells []Cell) (out []Figures, err error) {
-	s, err := start(ctx, o, nodes)
+	s, err := startFor(ctx, o, nodes, cells)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +143,19 @@ type stand struct {
 	o       Options
 	dir     string
 	cluster *cluster.Cluster
+	// filled are the sleepers that the data directory held at the start; nil if it held none.
+	filled *stored.Job
+}
+
+// startFor starts a cluster for cells.
+func startFor(ctx context.Context, o Options, nodes int, cells []Cell) (*stand, error) {
+	if !o.Filled {
+		return start(ctx, o, nodes)
+	}
+	if nodes != 1 || len(cells) != 1 || !cells[0].Workload.Counted || o.Rounds != 1 {
+		return nil, errors.New("stored sleepers are measured on one node, once, and with no other workload")
+	}
+	return startFilled(ctx, o)
 }
 
 func start(ctx context.Context, o Options, nodes int) (*stand, error) {
@@ -143,7 +163,7 @@ func start(ctx context.Context, o Options, nodes int) (*stand, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Binary: o.Node, Env: o.Env, Partitions: o.Partitions, Parent: o.Parent, Args: o.Args})
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Binary: o.Node, Env: o.Env, Partitions: o.Partitions, Parent: o.Parent, Args: o.Args, Prepare: o.Prepare})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -162,8 +182,12 @@ func (s *stand) job(cell Cell) (workload.Job, error) {
 	if cell.Workload.Counted {
 		l = load.Options{Concurrency: cell.Concurrency, Count: s.o.Sleepers}
 	}
-	return workload.Job{Workload: cell.Workload.Name, Addrs: s.cluster.Addrs(), Prefix: "bench-" + hex.EncodeToString(tag[:]),
-		Payload: cell.Payload, Load: l, Spread: s.o.Spread}, nil
+	job := workload.Job{Workload: cell.Workload.Name, Addrs: s.cluster.Addrs(), Prefix: "bench-" + hex.EncodeToString(tag[:]),
+		Payload: cell.Payload, Load: l, Spread: s.o.Spread, Lead: s.o.Lead}
+	if s.filled != nil {
+		job.Prefix, job.First = s.filled.Prefix, s.filled.First
+	}
+	return job, nil
 }
 
 // reading is what all processes had used at one instant.
@@ -192,6 +216,7 @@ func (s *stand) measure(ctx context.Context, cell Cell) (f Figures, err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 
 	var outage *outage
+	asleep := map[string]float64{}
 	readings := map[workload.Mark]reading{}
 	result, err := client.Result(ctx, func(m workload.Mark) (err error) {
 		if m == workload.End && outage != nil {
@@ -205,6 +230,9 @@ func (s *stand) measure(ctx context.Context, cell Cell) (f Figures, err error) {
 		if m == workload.Begin && cell.Workload.Killed {
 			outage = s.kill(ctx, job.Load.Duration)
 		}
+		if m == workload.Asleep {
+			return s.whileAsleep(ctx, asleep, job.Load.Count)
+		}
 		return nil
 	})
 	if outage != nil {
@@ -214,15 +242,32 @@ func (s *stand) measure(ctx context.Context, cell Cell) (f Figures, err error) {
 		return f, err
 	}
 	f = figures(cell, job, result, readings)
+	for name, v := range asleep { //lint:sorted into a map
+		f.extra(name, v)
+	}
 	if outage != nil {
 		f.OutageMs = outage.longest(result.Timeline)
 	}
 	return f, nil
 }
 
+// whileAsleep reads what n sleepers take on the disk, and times a restart if that is asked for.
+func (s *stand) whileAsleep(ctx context.Context, figures map[string]float64, n int64) error {
+	if s.o.Restart {
+		took, err := s.restart(ctx)
+		if err != nil {
+			return err
+		}
+		figures["restart to serving, ms"] = float64(took.Milliseconds())
+	}
+	bytes, err := s.cluster.Stored()
+	figures["files per sleeper, bytes"] = float64(bytes) / float64(n)
+	return err
+}
+
 // limit bounds a cell: what it takes when all goes well, and minutes more.
 func (s *stand) limit(job workload.Job) time.Duration {
-	return 5*time.Minute + job.Load.Warmup + job.Load.Duration + job.Spread + time.Duration(job.Load.Count)*10*time.Millisecond
+	return 5*time.Minute + job.Load.Warmup + job.Load.Duration + job.Lead + job.Spread + time.Duration(job.Load.Count)*10*time.Millisecond
 }
 
 func (s *stand) read(ctx context.Context, worker, client *role.Process) (r reading, err error) {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func TestEachWorkload(t *testing.T) {
 	o := options(t)
 	var cells []suite.Cell
 	for _, w := range workload.All() {
-		if !w.Killed { // a kill needs a window
+		if !w.Killed && !w.Large { // a kill needs a window
 			cells = append(cells, suite.Cell{Workload: w, Nodes: 1, Concurrency: 4, Payload: 64})
 		}
 	}
@@ -68,5 +69,59 @@ func TestEachWorkload(t *testing.T) {
 	}
 	if len(figures) != len(cells) {
 		t.Errorf("%d cells have figures, not %d", len(figures), len(cells))
+	}
+}
+
+// TestStored: nodes that store different numbers of executions are measured in turns, each after a restart.
+func TestStored(t *testing.T) {
+	o := options(t)
+	o.Rounds = 2
+	w, err := workload.Find("steps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	figures, err := suite.Stored(ctx, o, suite.Cell{Workload: w[0], Nodes: 1, Concurrency: 4, Payload: 64}, []int64{20, 3000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	files := map[string]float64{}
+	for _, f := range figures {
+		order = append(order, f.Binary)
+		files[f.Binary] = f.Extra["files, MB"]
+		for _, name := range []string{"restart to serving, ms", "memory of the idle server, MB", "server CPU per command, us"} {
+			if f.Extra[name] <= 0 {
+				t.Errorf("%s: %s is %v", f.Binary, name, f.Extra[name])
+			}
+		}
+	}
+	if want := []string{"20 stored", "3000 stored", "3000 stored", "20 stored"}; !slices.Equal(order, want) {
+		t.Errorf("measured in the order %q, not %q", order, want)
+	}
+	if files["3000 stored"] < files["20 stored"]+1 { // an execution takes about a kilobyte
+		t.Errorf("files in MB: %v", files)
+	}
+}
+
+// TestStoredSleepers: sleepers that were stored before their node started wake after a restart of it.
+func TestStoredSleepers(t *testing.T) {
+	o := options(t)
+	o.Filled, o.Restart, o.Sleepers, o.Lead = true, true, 50, 15*time.Second
+	w, err := workload.Find("sleepers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	figures, err := suite.Run(ctx, o, []suite.Cell{{Workload: w[0], Nodes: 1, Concurrency: 4, Payload: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range figures {
+		if f.Counted != o.Sleepers || f.Extra["restart to serving, ms"] <= 0 || f.Extra["files per sleeper, bytes"] <= 0 {
+			t.Errorf("%+v", f)
+		}
 	}
 }

@@ -35,6 +35,10 @@ type Job struct {
 	Load    load.Options `json:"load"`
 	// Spread is the time over which sleepers are due; 0 wakes all at one instant.
 	Spread time.Duration `json:"spread,omitempty"`
+	// Lead is the time from the first start of a sleeper until the first is due; 0 for one that their number gives.
+	Lead time.Duration `json:"lead,omitempty"`
+	// First is when the first sleeper is due, if the sleepers are stored already; else the zero time.
+	First time.Time `json:"first,omitzero"`
 }
 
 // Mark names an instant of a job at which its caller reads the figures of processes.
@@ -68,14 +72,25 @@ type Workload struct {
 	Counted bool
 	// Killed says that a job of it survives the end of a leader: the caller kills one during the window.
 	Killed bool
+	// Large says that one operation takes seconds.
+	Large bool
 
 	register []durable.Registration
 	run      func(ctx context.Context, e *env) (*Result, error)
 }
 
+// Tasks is how many tasks a worker takes at once when so many operations are under way.
+func (w *Workload) Tasks(underWay int) int {
+	const ofLarge = 256 // of the tasks of one operation
+	if w.Large {
+		return max(ofLarge, 2*underWay)
+	}
+	return 2 * underWay
+}
+
 // All are the workloads, in order.
 func All() []*Workload {
-	return []*Workload{echo, steps, fanOut, signal, promise, increments, sleepers, failover, dag, appends, reads, staleReads, bank}
+	return []*Workload{echo, steps, fanOut, signal, promise, increments, sleepers, failover, dag, largeGraph, appends, reads, staleReads, bank}
 }
 
 // Find returns workloads by their names or letters; "all" is all.
