@@ -11,13 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // wiresForTest is a network of so many nodes, each with an echo server at port 7000.
 func wiresForTest(t *testing.T, nodes int) *wires {
 	t.Helper()
 	if err := CheckNetns(); err != nil {
-		t.Skip(err)
+		testkit.Lacks(t, "network namespaces", err)
 	}
 	w, err := newWires(t.Context(), nodes, rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano()))))
 	if err != nil {
@@ -108,11 +110,7 @@ func TestCable(t *testing.T) {
 
 // TestMute: only the muted pair loses its messages, and only while it is muted.
 func TestMute(t *testing.T) {
-	for _, tool := range []string{"bash", "timeout"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the hosts talk to each other by %s: %v", tool, err)
-		}
-	}
+	testkit.LacksTool(t, "bash", "timeout")
 	w := wiresForTest(t, 3)
 	ctx := within(t, testTimeout)
 	// reach checks that the host i reaches the host j.
@@ -171,7 +169,7 @@ func TestSweep(t *testing.T) {
 	ctx := within(t, testTimeout)
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
-		t.Skip(err)
+		testkit.Lacks(t, "a process that ends at once", err)
 	}
 	left := &wires{name: fmt.Sprintf("%s%s-xx", netPrefix, base36(gone.Process.Pid)), subnet: "10.78.0", nodes: 2, muted: map[[2]int]bool{}}
 	if err := left.make(ctx); err != nil {

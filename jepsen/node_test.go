@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // fakeCluster is a cluster of fake nodes.
@@ -47,7 +49,7 @@ func processState(t *testing.T, pid int) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		t.Skipf("this system does not show the state of a process: %v", err)
+		testkit.Lacks(t, "the state of a process", err)
 	}
 	_, after, _ := strings.Cut(string(data), ") ")
 	return after[:1]
@@ -221,7 +223,7 @@ func TestFullDisk(t *testing.T) {
 	c := &Cluster{dir: t.TempDir()}
 	n := &Node{process: process{c: c, Name: "n1"}}
 	if err := n.mount(t.Context(), 8<<20); err != nil {
-		t.Skip(err)
+		testkit.Lacks(t, "a file system to mount", err)
 	}
 	t.Cleanup(func() {
 		if err := n.unmount(); err != nil {

@@ -18,7 +18,7 @@ var unconfirmedReads = []Patch{{Package: "perdure/partition/group", File: "read.
 func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
 	t.Helper()
 	if err := CheckNetns(); err != nil {
-		t.Skip(err)
+		testkit.Lacks(t, "network namespaces", err)
 	}
 	o := Options{Netns: true, Seed: *flagSeed, Keep: *flagKeep}
 	var err error
