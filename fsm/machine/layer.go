@@ -2,14 +2,17 @@ package machine
 
 import (
 	"bytes"
+	"slices"
 
-	"github.com/google/btree"
+	"github.com/cespare/xxhash/v2"
 
 	"perdure/fsm/state"
 )
 
 type write struct {
-	key     []byte
+	key []byte
+	// hash is that of key.
+	hash    uint64
 	value   []byte
 	removed bool
 	// object is what value decodes to, a *recovery.Promise or *recovery.Task, which nothing changes; nil for other values.
@@ -19,35 +22,38 @@ type write struct {
 	fresh bool
 	// added: the layer's first write of this key put it.
 	added bool
-	// void: put fresh and removed since; it is no longer in the tree.
+	// void: put fresh and removed since; it counts as absent.
 	void bool
 }
 
-func lessWrite(a, b *write) bool { return bytes.Compare(a.key, b.key) < 0 }
-
-// layer holds writes above a Reader, in key order for scans and in first-write order for the log of
-// mutations. It owns the keys and values that are put.
+// layer holds writes above a Reader, by their keys' hashes for reads and in first-write order for the log of
+// mutations. The order of keys, which few commands need, is made for a scan, and for what is stored. It owns the keys and
+// values that are put.
 type layer struct {
-	below state.Reader
-	tree  *btree.BTreeG[*write]
-	log   []*write
+	below    state.Reader
+	table    writeTable
+	log      []*write
+	families [256]familyWrites
+	// used are the families with writes.
+	used []byte
 	// bytes are those of the values that were put.
 	bytes int
 	// puts are the families of which the layer has put a key since reset.
 	puts [256]bool
-	// probe is the lookup key of point reads.
-	probe write
 	// spare are unused writes.
 	spare []write
 }
 
 func newLayer(below state.Reader) *layer {
-	return &layer{below: below, tree: btree.NewG(16, lessWrite)}
+	return &layer{below: below}
 }
 
 func (l *layer) reset() {
-	l.tree.Clear(true)
-	l.bytes = 0
+	for _, f := range l.used {
+		l.families[f].reset()
+	}
+	l.table.reset()
+	l.bytes, l.used = 0, l.used[:0]
 	l.log, l.puts = l.log[:0], [256]bool{}
 }
 
@@ -66,9 +72,7 @@ func (l *layer) find(key []byte) *write {
 	if len(l.log) == 0 {
 		return nil
 	}
-	l.probe.key = key
-	w, _ := l.tree.Get(&l.probe)
-	return w
+	return l.table.find(xxhash.Sum64(key), key)
 }
 
 // next is an unused write, of those that were allocated together.
@@ -113,18 +117,64 @@ func (l *layer) set(x *write) {
 	if !x.removed {
 		l.puts[x.key[0]] = true
 	}
-	w, ok := l.tree.Get(x)
+	if x.hash == 0 { // not a write of another layer
+		x.hash = xxhash.Sum64(x.key)
+	}
+	w := l.table.find(x.hash, x.key)
 	switch {
-	case !ok:
+	case w == nil:
 		x.added = !x.removed
-		l.tree.ReplaceOrInsert(x)
+		l.table.put(x)
 		l.log = append(l.log, x)
+		f := &l.families[x.key[0]]
+		if len(f.writes) == 0 {
+			l.used = append(l.used, x.key[0])
+		}
+		f.writes = append(f.writes, x)
 	case x.removed && w.fresh:
 		w.void, w.value, w.object = true, nil, nil
-		l.tree.Delete(w)
 	default:
 		w.value, w.object, w.removed = x.value, x.object, x.removed
 	}
+}
+
+// ordered calls fn with all writes in the order of their keys.
+func (l *layer) ordered(fn func(*write)) {
+	slices.Sort(l.used)
+	for _, family := range l.used {
+		for _, w := range l.families[family].ordered() {
+			if !w.void {
+				fn(w)
+			}
+		}
+	}
+}
+
+// within lists the writes with keys in [lower, upper), in order.
+func (l *layer) within(lower, upper []byte) (out []*write) {
+	families := l.used
+	if len(lower) > 0 && len(upper) > 0 && (lower[0] == upper[0] || lower[0]+1 == upper[0] && len(upper) == 1) {
+		if len(l.families[lower[0]].writes) == 0 {
+			return nil
+		}
+		families = lower[:1]
+	} else {
+		slices.Sort(families)
+	}
+	for _, family := range families {
+		all := l.families[family].ordered()
+		from, _ := slices.BinarySearchFunc(all, lower, compareKey)
+		to := len(all)
+		if upper != nil {
+			to, _ = slices.BinarySearchFunc(all, upper, compareKey)
+		}
+		for _, w := range all[from:max(from, to)] {
+			if !w.void {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
 }
 
 // Scan merges the layer's writes with the Reader below.
@@ -132,21 +182,12 @@ func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 	if len(l.log) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}
-	var mine []*write
-	collect := func(w *write) bool {
-		mine = append(mine, w)
-		return true
-	}
-	if upper == nil {
-		l.tree.AscendGreaterOrEqual(&write{key: lower}, collect)
-	} else {
-		l.tree.AscendRange(&write{key: lower}, &write{key: upper}, collect)
-	}
+	mine := l.within(lower, upper)
 	if len(mine) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}
 	i, stopped := 0, false
-	emit := func(w *write) bool { return w.removed || fn(w.key, w.value) }
+	emit := func(w *write) bool { return w.removed || w.void || fn(w.key, w.value) }
 	err := l.below.Scan(lower, upper, func(key, value []byte) bool {
 		for i < len(mine) && bytes.Compare(mine[i].key, key) < 0 {
 			if !emit(mine[i]) {

@@ -186,8 +186,8 @@ func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
 	}
-	out := make([]state.Write, 0, m.batch.tree.Len())
-	m.batch.tree.Ascend(func(w *write) bool {
+	out := make([]state.Write, 0, len(m.batch.log))
+	m.batch.ordered(func(w *write) {
 		v := w.value
 		if w.removed {
 			v = nil
@@ -195,7 +195,6 @@ func (m *Machine) Writes() []state.Write {
 			v = []byte{}
 		}
 		out = append(out, state.Write{Key: w.key, Value: v})
-		return true
 	})
 	return out
 }

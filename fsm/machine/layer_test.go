@@ -1,0 +1,86 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"perdure/fsm/state"
+)
+
+// A layer answers reads and scans as a state that has its writes, whatever came between them, and lists them in order.
+func TestLayerIsTheStateWithItsWrites(t *testing.T) {
+	for seed := range int64(40) {
+		rng := rand.New(rand.NewSource(seed))
+		below, want := state.NewMemReader(), state.NewMemReader()
+		key := func() []byte {
+			return fmt.Appendf([]byte{byte(rng.Intn(3)) * 2}, "%03d", rng.Intn(4<<rng.Intn(7)))
+		}
+		for range 50 {
+			w := []state.Write{{Key: key(), Value: []byte("below")}}
+			below.Apply(w)
+			want.Apply(w)
+		}
+		l := newLayer(below)
+		for round := range 6 {
+			for range rng.Intn(200) {
+				k, v := key(), fmt.Append(nil, rng.Int())
+				_, there, _ := l.Get(k)
+				switch rng.Intn(4) {
+				case 0:
+					l.remove(k)
+					v = nil
+				case 1:
+					if _, stored, _ := below.Get(k); !there && !stored {
+						l.putFresh(k, v)
+						break
+					}
+					fallthrough
+				default:
+					l.put(k, v)
+				}
+				want.Apply([]state.Write{{Key: k, Value: v}})
+				k = key()
+				got, ok, _ := l.Get(k)
+				if expected, is, _ := want.Get(k); ok != is || !bytes.Equal(got, expected) {
+					t.Fatalf("seed %d: %q is %q, %v; want %q, %v", seed, k, got, ok, expected, is)
+				}
+				if rng.Intn(8) == 0 {
+					lower, upper := key(), key()
+					if rng.Intn(4) == 0 {
+						upper = nil
+					}
+					if got, expected := listed(l, lower, upper), listed(want, lower, upper); !slices.Equal(got, expected) {
+						t.Fatalf("seed %d: from %q to %q: %v, want %v", seed, lower, upper, got, expected)
+					}
+				}
+			}
+			var writes []state.Write
+			l.ordered(func(w *write) {
+				if len(writes) > 0 && bytes.Compare(writes[len(writes)-1].Key, w.key) >= 0 {
+					t.Fatalf("seed %d: %q comes after %q", seed, w.key, writes[len(writes)-1].Key)
+				}
+				v := w.value
+				if w.removed {
+					v = nil
+				}
+				writes = append(writes, state.Write{Key: w.key, Value: v})
+			})
+			below.Apply(writes)
+			if got, expected := listed(below, nil, nil), listed(want, nil, nil); !slices.Equal(got, expected) {
+				t.Fatalf("seed %d, round %d: %v, want %v", seed, round, got, expected)
+			}
+			l.reset()
+		}
+	}
+}
+
+func listed(r state.Reader, lower, upper []byte) (out []string) {
+	_ = r.Scan(lower, upper, func(key, value []byte) bool {
+		out = append(out, fmt.Sprintf("%q=%s", key, value))
+		return true
+	})
+	return out
+}
