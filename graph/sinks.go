@@ -31,9 +31,14 @@ func Sinks(g *perdurev1.Graph) []string {
 // [ParseTooLarge] recognises: the run has completed, and the caller reads the output of each node
 // (Graphs.GetOutcome, client.Client.NodeOutcome, durable.Outcome, perdure graph outcome).
 func SinkOutputs(g *perdurev1.Graph, output func(node string) (value []byte, ok bool)) []byte {
+	return OutputsOf(Sinks(g), output)
+}
+
+// OutputsOf is [SinkOutputs] of a graph with these sinks, which are sorted.
+func OutputsOf(sinks []string, output func(node string) (value []byte, ok bool)) []byte {
 	var o object
 	size := int64(0)
-	for _, id := range Sinks(g) {
+	for _, id := range sinks {
 		value := []byte(null)
 		if v, ok := output(id); ok {
 			value = AsJSON(v)

@@ -138,6 +138,16 @@ func (r *Relation) Node(n int) NodeID { return r.ids[n] }
 // Nodes lists the nodes in ascending order.
 func (r *Relation) Nodes() []NodeID { return slices.Clone(r.ids) }
 
+// Sinks lists the nodes without a successor in ascending order.
+func (r *Relation) Sinks() (out []NodeID) {
+	for n, id := range r.ids {
+		if len(r.succ.of(int32(n))) == 0 {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 // Edges lists the edges in ascending order of their ends.
 func (r *Relation) Edges() []Edge {
 	out := make([]Edge, 0, r.EdgeCount())

@@ -336,9 +336,7 @@ func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
 func (t *txn) conclude(ex *execution, r *graphRun) {
 	switch r.engine.Phase() {
 	case reduction.PhaseCompleted:
-		g, _, _, err := t.storedGraph(ex)
-		t.mustNot(ex, err)
-		data := graph.SinkOutputs(g, r.outputOf)
+		data := r.result()
 		t.must(ex, journal.ExecutionCompleted{Result: data})
 		t.mustNot(ex, t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
 	case reduction.PhaseFailed:
@@ -362,6 +360,16 @@ func (t *txn) failGraph(ex *execution, kind, message string) {
 const maxMessage = 2048
 
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
+
+// result is the run's result: see graph.SinkOutputs.
+func (r *graphRun) result() []byte {
+	nodes := r.rel.Sinks()
+	sinks := make([]string, len(nodes))
+	for i, node := range nodes {
+		sinks[i] = string(node)
+	}
+	return graph.OutputsOf(sinks, r.outputOf)
+}
 
 // outputOf is the output of a node that has one.
 func (r *graphRun) outputOf(node string) ([]byte, bool) {

@@ -45,6 +45,9 @@ func (t *txn) startNode(ex *execution, r *graphRun, n int32) {
 // nodePromise creates the promise of a node and replaces one of an earlier incarnation.
 func (t *txn) nodePromise(ex *execution, req recovery.CreateRequest) recovery.Promise {
 	s := t.store(ex.ns)
+	if ex.run.alone {
+		t.noPromise(ex.ns, req.ID)
+	}
 	if old, ok := s.Promise(req.ID); ok && old.Incarnation != ex.h.Incarnation && old.State.Settled() {
 		s.remove(req.ID)
 	}
@@ -149,6 +152,9 @@ func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 	}
 	if b.graph == nil {
 		b.digest = t.digest(ex.ns, b.function, ex.h.Digest)
+	}
+	if r.alone {
+		t.noPromise(ex.ns, b.id)
 	}
 	_, err := t.start(ex.ns, b)
 	t.mustNot(ex, err)

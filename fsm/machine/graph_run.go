@@ -10,6 +10,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/id"
 	"perdure/recovery"
 	"perdure/reduction"
 )
@@ -34,6 +35,9 @@ type graphRun struct {
 	unobserved []int32
 	counts     runCounts
 	fixed      int // bytes of the graph
+	// alone: when the run began, no promise had an id below the run's. Each of its nodes and attempts has an id of its
+	// own, so none of them needs a read to see that its id is free. A run that was read again does not know it.
+	alone bool
 
 	// busy: advance is running; ended holds the attempts that end meanwhile. Neither outlasts a transaction.
 	busy  bool
@@ -196,6 +200,9 @@ func (t *txn) putRow(ex *execution, n int32, row state.NodeRow) {
 func (t *txn) putGraph(ex *execution, b birth) {
 	t.level = state.LevelGraphs
 	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), state.EncodeGraph(b.spec, b.input))
+	if b.former == 0 {
+		t.firstRun(ex, b)
+	}
 	for _, s := range b.signals {
 		t.deliver(ex, s)
 	}
@@ -221,20 +228,9 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	if err != nil {
 		state.PanicCorrupt("graph", key, err)
 	}
-	r := &graphRun{graph: g, input: input, rows: make([]state.NodeRow, len(g.Nodes))}
-	if r.rel, err = state.RelationOf(g); err != nil {
+	r, err := newGraphRun(g, input)
+	if err != nil {
 		state.PanicCorrupt("graph", key, err)
-	}
-	for _, n := range g.Nodes {
-		n.After = nil // the relation has them, in less memory
-	}
-	const decoded = 4 // times the size of the encoding, about
-	r.fixed = decoded*proto.Size(g) + len(input) + r.rel.Size()
-	r.number = make([]int32, len(g.Nodes))
-	for i, n := range g.Nodes {
-		at, _ := r.rel.Number(reduction.NodeID(n.Id))
-		r.number[at] = int32(i)
-		r.rows[i].Status = reduction.StatusPending
 	}
 	prefix := keys.NodePrefix(ex.ns, h.ID, h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
@@ -252,8 +248,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 			row.Output = t.keptOutput(ex, uint32(n), row.From)
 		}
 	}
-	reduced := state.ReductionState(g, r.rows, h.Wave)
-	if r.engine, err = reduction.NewEngine(r.rel, reduced); err != nil {
+	if err := r.reduce(h.Wave); err != nil {
 		state.PanicCorrupt("nodes of a graph", prefix, err)
 	}
 	for n := range r.rows {
@@ -276,11 +271,70 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 		}
 		r.weigh(int32(n), 1)
 	}
+	r.findStartable()
+	return r
+}
+
+// newGraphRun is a run of a graph whose nodes are all pending, without its engine.
+func newGraphRun(g *perdurev1.Graph, input []byte) (r *graphRun, err error) {
+	r = &graphRun{graph: withoutEdges(g), input: input, rows: make([]state.NodeRow, len(g.Nodes))}
+	if r.rel, err = state.RelationOf(g); err != nil {
+		return nil, err
+	}
+	const decoded = 4 // times the size of the encoding, about
+	r.fixed = decoded*proto.Size(r.graph) + len(input) + r.rel.Size()
+	r.number = make([]int32, len(g.Nodes))
+	for i, n := range g.Nodes {
+		at, _ := r.rel.Number(reduction.NodeID(n.Id))
+		r.number[at] = int32(i)
+		r.rows[i].Status = reduction.StatusPending
+	}
+	return r, nil
+}
+
+// withoutEdges copies a graph without the lists of predecessors, which the relation has in less memory.
+func withoutEdges(g *perdurev1.Graph) *perdurev1.Graph {
+	out := &perdurev1.Graph{Name: g.Name, MaxParallel: g.MaxParallel, Wave: g.Wave, Nodes: make([]*perdurev1.GraphNode, len(g.Nodes))}
+	nodes := make([]perdurev1.GraphNode, len(g.Nodes))
+	for i, n := range g.Nodes {
+		c := &nodes[i]
+		c.Id, c.Inputs, c.Retry, c.TimeoutMs, c.OnFailure, c.Output, c.Kind = n.Id, n.Inputs, n.Retry, n.TimeoutMs, n.OnFailure, n.Output, n.Kind
+		out.Nodes[i] = c
+	}
+	return out
+}
+
+// reduce makes the engine from the rows of a run that has reached the given wave.
+func (r *graphRun) reduce(wave uint64) (err error) {
+	r.engine, err = reduction.NewEngine(r.rel, state.ReductionState(r.graph, r.rows, wave))
+	return err
+}
+
+func (r *graphRun) findStartable() {
 	r.startable = [2]indexSet{newIndexSet(len(r.rows)), newIndexSet(len(r.rows))}
 	for _, node := range r.engine.Startable() {
 		r.mayStart(r.index(node), true)
 	}
-	return r
+}
+
+// firstRun makes the run of a new execution whose id had no run before. It is what readGraph reads.
+func (t *txn) firstRun(ex *execution, b birth) {
+	r, err := newGraphRun(b.graph, slices.Clone(b.input))
+	if err == nil {
+		err = r.reduce(0)
+	}
+	t.mustNot(ex, err)
+	r.findStartable()
+	below := string(id.PromiseID(ex.h.ID).Child(0))
+	prefix := keys.Of(keys.Promise, ex.ns, below[:len(below)-1])
+	prefix = prefix[:len(prefix)-len(keys.AppendString(nil, ""))]
+	r.alone = true
+	t.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+		r.alone = false
+		return false
+	})
+	ex.run = r
+	r.begin()
 }
 
 // keptOutput reads a node's output from the incarnation of the run in which the node completed.

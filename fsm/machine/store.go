@@ -63,6 +63,11 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	return p, true
 }
 
+// noPromise notes that there is no promise of an id, which saves the read that would say so.
+func (t *txn) noPromise(ns, id string) {
+	t.promise = lastPromise{ns: ns, p: recovery.Promise{ID: id}, known: true, absent: true}
+}
+
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
 	if p.TimeoutAt != state.Never {
