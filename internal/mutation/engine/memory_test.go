@@ -25,6 +25,14 @@ var memoryBugs = []mutation.Bug{
 		From: `w.value, w.object, w.removed = x.value, x.object, x.removed`, To: `w.value, w.removed = x.value, x.removed`, Tests: "TestReplicasAgree",
 	},
 	{
+		File: "fsm/machine/layer_index.go", Rule: "layer: a fresh key that was removed is absent",
+		From: `w != nil && !w.void {`, To: `w != nil {`, Tests: "TestLayerIsTheStateWithItsWrites",
+	},
+	{
+		File: "fsm/machine/layer_index.go", Rule: "layer: a scan sees the writes since the scan before",
+		From: `f.writes[at] = w`, To: `_ = at`, Tests: "TestLayerIsTheStateWithItsWrites",
+	},
+	{
 		File: "fsm/machine/machine.go", Rule: "read cache: it learns of each write",
 		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree",
 	},

@@ -60,6 +60,10 @@ var graphBugs = []mutation.Bug{
 		Tests: "TestGraphRefused",
 	},
 	{
+		File: "fsm/machine/graph_run.go", Rule: "a run among the remains of another reads which ids are free",
+		From: `r.alone = false`, To: `r.alone = true`, Tests: "TestRunAmongRemainsIsNotAlone",
+	},
+	{
 		File: "fsm/machine/graph_run.go", Rule: "max_parallel: not one more",
 		From: `most == 0 || r.counts.slots < most {`, To: `most == 0 || r.counts.slots <= most {`, Tests: "TestGraphMaxParallel",
 	},
