@@ -56,10 +56,12 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 				continue
 			}
 			r.credit--
+			assigned := Assignment{Worker: r.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)}
 			if held.Task.Version == 1 {
 				t.firstAcquired(o.Namespace, w.id)
+				assigned.First = t.first(o.Namespace, w.id)
 			}
-			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: r.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
+			t.fx.Assigned = append(t.fx.Assigned, assigned)
 		}
 		// Unused capacity does not imply an empty queue: a picked task may have ended.
 		for _, q := range t.queuesOf(o) {

@@ -24,6 +24,8 @@ type execution struct {
 	j *journal.State
 	// holder is what entities know of it, nil until holder reads it.
 	holder *entity.Holder
+	// started is the start, in memory until the task is first acquired; see first.
+	started *journal.Entry
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
 	// dirty: the transaction's commit must write the header.
@@ -246,10 +248,12 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		},
 		j: newJournal(b.id),
 	})
-	if err := t.append(ex, journal.ExecutionStarted{
-		ComponentDigest: b.digest, Input: b.input, Parent: id.PromiseID(b.parent), IdempotencyKey: b.key,
-	}); err != nil {
+	started := journal.ExecutionStarted{ComponentDigest: b.digest, Input: b.input, Parent: id.PromiseID(b.parent), IdempotencyKey: b.key}
+	if err := t.append(ex, started); err != nil {
 		return nil, err
+	}
+	if b.graph == nil {
+		t.keepStarted(ex, started)
 	}
 	t.effects(ns, fx)
 	if b.graph != nil {

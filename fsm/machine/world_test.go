@@ -40,6 +40,8 @@ type world struct {
 	unaudited bool
 	// effectsUnchecked skips the comparison of effects and state.
 	effectsUnchecked bool
+	// firsts counts the tasks that were assigned with a First.
+	firsts int
 	// commands is how many the last entry had.
 	commands int
 	requests uint64
@@ -412,6 +414,12 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 		reply, err := query.Answer(p.state, 0, q)
 		if err != nil || wire.QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
+		}
+		if a.First != nil {
+			w.firsts++
+			if got := a.First.Task(a.Token); !proto.Equal(got, reply.GetTask()) {
+				w.t.Fatalf("the first task from memory is %v, and the state has %v", got, reply.GetTask())
+			}
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 			if b.s.search != nil {
 				b.s.search.fresh[creditTask(a.Token)] = true
 			}
-			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
+			b.s.deliver(Delivery{Token: a.Token, first: a.First, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
 	}
 	for _, b := range reserved {

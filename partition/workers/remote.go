@@ -122,7 +122,7 @@ func (s *session) down(stream commandv1.Peers_AttachServer, q Delivery) *command
 	if q.Cancelling {
 		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Cancelling{Cancelling: q.Token}}
 	}
-	task, err := q.replica.Task(stream.Context(), q.Token, 0)
+	task, err := q.read(stream.Context(), 0)
 	if err == nil {
 		task.AcquiredAfter = q.timestamp
 		var term uint64

@@ -78,6 +78,8 @@ type Delivery struct {
 	// Task is the task of the token, as its leader had it; nil for a cancel.
 	Task       *perdurev1.Task
 	Cancelling bool
+	// first, if not nil, makes the task without a read.
+	first *machine.First
 	// Notice is a message about credit or the cluster, for a worker that splits its capacity; then all else is zero.
 	Notice *perdurev1.WorkResponse
 	// splits: it is for a worker that splits its capacity.

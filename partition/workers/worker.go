@@ -284,10 +284,19 @@ func (q *Delivery) resolve(ctx context.Context, fromSeq uint64) (err error) {
 	if q.Task != nil {
 		return nil
 	}
-	if q.Task, err = q.replica.Task(ctx, q.Token, fromSeq); err == nil {
+	if q.Task, err = q.read(ctx, fromSeq); err == nil {
 		q.Task.AcquiredAfter, q.Task.Again = q.timestamp, q.again && q.splits
 	}
 	return err
+}
+
+// read returns the task of a delivery of this node. The first task of an execution may be over when it is sent: the
+// worker's first commit is then refused, as one is whose task ends just after it was sent.
+func (q *Delivery) read(ctx context.Context, fromSeq uint64) (*perdurev1.Task, error) {
+	if q.first != nil {
+		return q.first.Task(q.Token), nil
+	}
+	return q.replica.Task(ctx, q.Token, fromSeq)
 }
 
 // settled records in the ledger whether a task that has left the queue is sent to the worker.

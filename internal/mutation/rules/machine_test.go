@@ -10,6 +10,22 @@ var machineBugs = []mutation.Bug{
 		From: `have != req.NextChild {`, To: `have < req.NextChild {`, Tests: "TestCommitGuard",
 	},
 	{
+		File: "fsm/machine/first.go", Rule: "first task: one with more than its start is read from the state",
+		From: "if h.Events != 1 || ", To: "if h.Events == 0 || ", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/first.go", Rule: "first task: a clean-up's needs what it cleans up",
+		From: "h.IsCleanup() || ", To: "", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/first.go", Rule: "first task: a large input does not wait in a worker's queue",
+		From: "len(started.Input) <= firstBytes", To: "len(started.Input) <= firstBytes<<1", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/first.go", Rule: "first task: it does not share memory with its command",
+		From: "started.Input = bytes.Clone(started.Input)", To: "_ = bytes.Clone(started.Input)", Tests: "TestFirstTaskKeepsItsInput",
+	},
+	{
 		File: "fsm/machine/commit.go", Rule: "commit: the token is the present one",
 		From: "Version: token.Version}); err != nil {", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {",
 		Tests: "TestStaleTokens",
