@@ -15,6 +15,7 @@ import (
 // The spans, one for each package whose tests need ports. 25000 to 31999 are those of the clusters that package
 // jepsen starts, in tests and elsewhere.
 var (
+	Backup     = span(9900, 50)
 	Bench      = span(9950, 50)
 	RPC        = span(10000, 2000)
 	Embed      = span(12000, 6000)

@@ -1,0 +1,82 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// Cut is a cut of a cluster whose checkpoints can be copied.
+type Cut struct {
+	Number uint64 `json:"number"`
+	// Cluster is the cluster's id; empty of a node alone.
+	Cluster     string       `json:"cluster"`
+	Partitions  uint32       `json:"partitions"`
+	Level       uint64       `json:"level"`
+	Checkpoints []Checkpoint `json:"checkpoints"`
+}
+
+// Checkpoint is one partition's state in a cut, on the disk of one node. Those of one partition have the same rows and
+// not the same files.
+type Checkpoint struct {
+	Partition uint32 `json:"partition"`
+	Node      string `json:"node"`
+	Address   string `json:"address"`
+	Index     uint64 `json:"index"`
+}
+
+// Listed is a file of a checkpoint.
+type Listed struct {
+	Name string
+	Size int64
+}
+
+// Source is the cluster that is copied. It is safe for concurrent use. Every call ends within a bound of its own.
+type Source interface {
+	// Cluster returns the cluster's id; "" of a node alone.
+	Cluster(ctx context.Context) (string, error)
+	// Cut has all partitions enter a new cut.
+	Cut(ctx context.Context) (Cut, error)
+	// List returns a checkpoint's index and files. The error is a *GoneError if the node does not have it.
+	List(ctx context.Context, cut uint64, at Checkpoint) (index uint64, files []Listed, err error)
+	// Read opens a file at an offset. A node that does not have it is a *GoneError, here or when it is read.
+	Read(ctx context.Context, cut uint64, at Checkpoint, name string, offset int64) (io.ReadCloser, error)
+	// Hash has the node compute a file's hash in the form of File.SHA256.
+	Hash(ctx context.Context, cut uint64, at Checkpoint, name string) (string, error)
+	// Release removes a cut's checkpoints.
+	Release(ctx context.Context, cut uint64) error
+}
+
+// GoneError says that a node has no checkpoint of a cut, or not this file.
+type GoneError struct {
+	Cut       uint64
+	Partition uint32
+	Node      string
+	Err       error
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("node %s has no checkpoint of partition %d in cut %d: %v", e.Node, e.Partition, e.Cut, e.Err)
+}
+func (e *GoneError) Unwrap() error { return e.Err }
+
+// ReplicasError says that no replica of a partition could be copied, with the last error of each.
+type ReplicasError struct {
+	Cut       uint64
+	Partition uint32
+	Errs      []error
+}
+
+func (e *ReplicasError) Error() string {
+	return fmt.Sprintf("partition %d cannot be copied from any of %d replicas in cut %d: %v", e.Partition, len(e.Errs), e.Cut, e.Errs)
+}
+func (e *ReplicasError) Unwrap() []error { return e.Errs }
+
+// StoreError says that the store of the backups failed.
+type StoreError struct {
+	Object string
+	Err    error
+}
+
+func (e *StoreError) Error() string { return fmt.Sprintf("cannot store %s: %v", e.Object, e.Err) }
+func (e *StoreError) Unwrap() error { return e.Err }
