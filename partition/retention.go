@@ -21,5 +21,7 @@ func newRetention(n *Node) *retention.Retention {
 			}
 			return out
 		},
+		Purged:  func(p uint32, purged int) { n.metrics.groups.Of(p).Purged.Add(float64(purged)) },
+		Waiting: func(p uint32, waiting int) { n.metrics.groups.Of(p).PurgeWaiting.Set(float64(waiting)) },
 	})
 }

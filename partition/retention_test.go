@@ -2,10 +2,12 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"perdure/fsm/state"
 	"perdure/partition/grouptest"
@@ -22,6 +24,8 @@ func TestRetention(t *testing.T) {
 	clock := newSteppedClock(t)
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
 	cfg.Clock, cfg.Retention, cfg.RetentionInterval = clock, policy, time.Minute
+	reg := prometheus.NewRegistry()
+	cfg.Registerer = reg
 	n := startNode(t, cfg)
 	there := func(id string) (ok bool) {
 		t.Helper()
@@ -66,6 +70,14 @@ func TestRetention(t *testing.T) {
 		}
 		return true
 	}, func() string { return "" })
+	shows(t, reg, "purged_total{0}", "all that was over", equals(float64(len(over))))
+	st, err := n.Operator().ClusterStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := st.Nodes[0].Retention; r.GetPurged() != uint64(len(over)) || !slices.Equal(r.GetRules(), []string{"1h", "default/kept=forever"}) || r.GetIdle() != "" {
+		t.Errorf("the node reports %v", r)
+	}
 	for _, id := range []string{"kept", "open", "young", "pending"} {
 		if !there(id) {
 			t.Errorf("%s was purged", id)

@@ -89,6 +89,7 @@ func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
 	if text := levelNote(s); text != "" {
 		note("%s", text)
 	}
+	notes = append(notes, retentionNotes(s)...)
 	return problems, append(notes, quarantineNotes(s)...)
 }
 
@@ -201,7 +202,7 @@ func lastSpare(s *perdurev1.ClusterStatus) (names []string) {
 	return names
 }
 
-// summary is one line for a healthy cluster, or one line for each problem and one for what is served; then the notes.
+// summary is one line for a healthy cluster, or one line for each problem and one for what is served; then the retention and the notes.
 func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []string) {
 	for _, p := range problems {
 		lines = append(lines, "problem: "+p)
@@ -210,6 +211,9 @@ func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []stri
 		lines = append(lines, "healthy: "+healthyText(s))
 	} else {
 		lines = append(lines, "served: "+servedText(s))
+	}
+	if text := retentionText(s); text != "" {
+		lines = append(lines, "retention: "+text)
 	}
 	for _, n := range notes {
 		lines = append(lines, "note: "+n)

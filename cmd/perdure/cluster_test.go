@@ -132,7 +132,8 @@ func wellCluster() *perdurev1.ClusterStatus {
 		n := i + 1
 		s.Nodes = append(s.Nodes, &perdurev1.ClusterNode{NodeId: fmt.Sprintf("n%d", n), ServerId: fmt.Sprintf("n%d-0a", n),
 			PeerAddr: fmt.Sprintf("10.0.0.%d:7402", n), GrpcAddr: fmt.Sprintf("10.0.0.%d:7400", n), HttpAddr: fmt.Sprintf("10.0.0.%d:7401", n),
-			Reachable: true, Leads: leads, ClockOffsetMs: int64(i * 20), FeatureLevel: 5, Version: "v1.2.3"})
+			Reachable: true, Leads: leads, ClockOffsetMs: int64(i * 20), FeatureLevel: 5, Version: "v1.2.3",
+			Retention: &perdurev1.RetentionStatus{Rules: []string{"30d", "billing=90d"}, Purged: uint64(i), Waiting: uint64(i)}})
 	}
 	for p, leader := range []string{"n1", "n2", "n3", "n1"} {
 		part := &perdurev1.ClusterPartition{Partition: uint32(p), Leader: leader, Preferred: leader, Term: 4, Comparison: "equal", ComparedIndex: 1200, FeatureLevel: 5}
@@ -157,6 +158,7 @@ func unhealthyCluster() *perdurev1.ClusterStatus {
 	s.State, s.DirectoryLeader = "creating", ""
 	n3 := s.Nodes[2]
 	n3.Reachable, n3.Problem, n3.GrpcAddr, n3.HttpAddr, n3.Version = false, "dial tcp 10.0.0.3:7402: connection refused", "", "", ""
+	n3.Retention = nil
 	s.Nodes[1].ClockOffsetMs = -2500
 	for _, p := range s.Partitions {
 		p.Replicas[2].State, p.Replicas[2].Applied, p.Replicas[2].Checksum, p.Replicas[2].ChecksumIndex = "unreachable", 0, 0, 0
@@ -188,6 +190,8 @@ func aloneCluster() *perdurev1.ClusterStatus {
 func rebuiltCluster() *perdurev1.ClusterStatus {
 	s := wellCluster()
 	s.Nodes[2].ClockOffsetMs = 900
+	s.Nodes[1].Retention = &perdurev1.RetentionStatus{}
+	s.Nodes[2].Retention.Idle = "command purge needs feature level 5, the cluster is at 4"
 	s.Partitions[0].Replicas[1].State = "rebuilding"
 	s.Partitions[0].Comparison = "unknown"
 	s.Partitions[1].Replicas[2].Lag, s.Partitions[2].Replicas[1].Lag, s.Partitions[3].Replicas[2].Lag = 300, 256, 4000

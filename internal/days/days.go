@@ -30,10 +30,17 @@ func Parse(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// Format writes whole days as such.
+// Format writes whole days as such, and nothing that is zero.
 func Format(d time.Duration) string {
 	if d >= Day && d%Day == 0 {
 		return strconv.FormatInt(int64(d/Day), 10) + "d"
 	}
-	return d.String()
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }

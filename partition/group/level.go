@@ -24,10 +24,10 @@ func (c *core) FeatureLevel() (level uint64, err error) {
 	return max(level, state.BaseLevel), err
 }
 
-// gate refuses a command of a kind that a member may not know: neither the cluster nor this replica's state
-// has reached its level. A state at a level proves that every member knew it. encode calls gate for each
+// Gate refuses a command of a kind that a member may not know: neither the cluster nor this replica's state
+// has reached its level. A state at a level proves that every member knew it. encode calls Gate for each
 // command that goes into a log.
-func (c *core) gate(cmd *commandv1.Command) *api.Error {
+func (c *core) Gate(cmd *commandv1.Command) *api.Error {
 	need, known := machine.LevelOf(cmd)
 	if !known {
 		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: a command of a kind that this program does not know: it comes from a newer version", c.id)
@@ -52,7 +52,7 @@ func (c *core) gate(cmd *commandv1.Command) *api.Error {
 // encode makes every entry of the log: each command passes the gate.
 func (c *core) encode(entry *commandv1.Entry) ([]byte, error) {
 	for _, cmd := range entry.Commands {
-		if err := c.gate(cmd); err != nil {
+		if err := c.Gate(cmd); err != nil {
 			return nil, err
 		}
 	}

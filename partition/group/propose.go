@@ -143,7 +143,7 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 	if r.isStopping() {
 		return nil, refusal.Stopping(r.id)
 	}
-	if refused := r.gate(cmd); refused != nil {
+	if refused := r.Gate(cmd); refused != nil {
 		return nil, refused
 	}
 	if full := r.refuseForDisk(cmd); full != nil {

@@ -61,6 +61,8 @@ type Counters struct {
 	Long          prometheus.Counter
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
+	Purged        prometheus.Counter
+	PurgeWaiting  prometheus.Gauge
 	CommitSeconds prometheus.Observer
 	// DiskRefusals is the node's.
 	DiskRefusals prometheus.Counter
@@ -70,7 +72,8 @@ type Counters struct {
 type Set struct {
 	elections, lost, commands, entries, sheds, ticks, shipped                *prometheus.CounterVec
 	releases, problems, expired, undelivered, backlogs, long, sent, received *prometheus.CounterVec
-	joined, givenUp, entryBytes, stateWrites, stateBytes                     *prometheus.CounterVec
+	joined, givenUp, entryBytes, stateWrites, stateBytes, purged             *prometheus.CounterVec
+	purgeWaiting                                                             *prometheus.GaugeVec
 	commit                                                                   *prometheus.HistogramVec
 	diskRefusals                                                             prometheus.Counter
 	scraper                                                                  *scraper
@@ -107,11 +110,16 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 		{&s.long, "long_journals_total", "Executions whose journals have reached 50,000 events."},
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
+		{&s.purged, "purged_total", "Executions and promises deleted because their retention was over."},
 	} {
 		*c.into = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "perdure", Subsystem: "partition", Name: c.name, Help: c.help}, []string{"partition"})
 		s.collectors = append(s.collectors, *c.into)
 	}
+	s.purgeWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "partition", Name: "purge_waiting",
+		Help: "Executions and promises whose retention is over and that the last round did not delete; 0 where this node does not lead."},
+		[]string{"partition"})
+	s.collectors = append(s.collectors, s.purgeWaiting)
 	s.commit = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
 		Help:    "Time from handing an entry to the log until it was applied.",
@@ -135,6 +143,7 @@ func (s *Set) Of(partition uint32) Counters {
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
 		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Backlogs: s.backlogs.WithLabelValues(p), Long: s.long.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
+		Purged: s.purged.WithLabelValues(p), PurgeWaiting: s.purgeWaiting.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals,
 	}
 }

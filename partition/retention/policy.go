@@ -2,6 +2,8 @@ package retention
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +105,24 @@ func (x at) Of(ns, function string) (int64, bool) {
 func (x at) Most(ns string) (int64, bool) {
 	age, limited := x.p.least(ns)
 	return x.now - age.Milliseconds(), limited
+}
+
+// Rules writes the policy as its setting, the rule for everything first; empty if everything is kept.
+func (p Policy) Rules() (rules []string) {
+	if p.keepsAll() {
+		return nil
+	}
+	for _, scope := range slices.Sorted(maps.Keys(p.rules)) {
+		rules = append(rules, scope+"="+formatAge(p.rules[scope]))
+	}
+	return append([]string{formatAge(p.otherwise)}, rules...)
+}
+
+func formatAge(age time.Duration) string {
+	if age == forever {
+		return Forever
+	}
+	return days.Format(age)
 }
 
 // keepsAll reports whether nothing is ever purged.

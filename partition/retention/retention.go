@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"perdure/api"
@@ -37,6 +39,8 @@ type Replica interface {
 	// Serving reports whether this node leads the partition.
 	Serving() bool
 	View(func(state.Reader) error) error
+	// Gate refuses a command that some member may not know.
+	Gate(cmd *commandv1.Command) *api.Error
 	// Propose blocks until the command is applied or ctx ends.
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
 }
@@ -46,35 +50,100 @@ type Options struct {
 	Policy   Policy
 	Interval time.Duration // between the beginnings of two rounds
 	Replicas func() []Replica
-	// Purged is called with the partition and the number of what was purged.
-	Purged   func(partition uint32, n int)
+	// Purged is called with the partition and the number of what was purged, Waiting with how much of what the last round
+	// over a partition found was not. Neither may block; nil for none.
+	Purged, Waiting func(partition uint32, n int)
+
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Lifetime context.Context // ends when the node begins to stop
 }
 
 // Retention purges in the background.
-type Retention struct{ o Options }
+type Retention struct {
+	o Options
+
+	mu sync.Mutex
+	// purged counts since the start; idle is why the last round purged nothing although it should.
+	purged uint64
+	idle   string
+	// waiting is what was found and not purged, of executions and of promises, by partition.
+	waiting map[uint32]*[2]int
+}
 
 // New makes the retention of a node.
-func New(o Options) *Retention { return &Retention{o} }
+func New(o Options) *Retention { return &Retention{o: o, waiting: map[uint32]*[2]int{}} }
+
+// kinds are what a round goes over, in the order of waiting's numbers.
+var kinds = [2]search{query.EndedExecutions, query.EndedPromises}
 
 // Run purges round after round, and blocks until Lifetime ends. It returns at once if the policy keeps everything.
 func (x *Retention) Run() {
-	if x.o.Policy.keepsAll() || x.o.Interval <= 0 {
+	rules := x.o.Policy.Rules()
+	if len(rules) == 0 || x.o.Interval <= 0 {
+		x.o.Log.Info("what has ended is kept forever", "event", "retention_off")
 		return
 	}
+	x.o.Log.Info("what has ended is purged after its retention", "event", "retention_on", "rules", strings.Join(rules, ","), "interval", x.o.Interval)
 	wait := x.o.Interval
 	for n := 0; x.pause(wait); n++ {
 		begun := x.o.Clock.Now()
+		idle := ""
 		for _, r := range x.o.Replicas() {
-			x.round(r, query.EndedExecutions)
-			if n%promisesEvery == 0 {
-				x.round(r, query.EndedPromises)
+			may := r.Gate(&commandv1.Command{Kind: &commandv1.Command_Purge{Purge: &perdurev1.PurgeRequest{}}})
+			if may != nil && r.Serving() {
+				idle = may.Message
+			}
+			for kind, search := range kinds {
+				if kind == 0 || n%promisesEvery == 0 || !r.Serving() {
+					waiting, _ := x.round(r, search, may == nil)
+					x.waits(r.ID(), kind, waiting)
+				}
 			}
 		}
+		x.setIdle(idle)
 		wait = max(x.o.Interval-x.o.Clock.Now().Sub(begun), 0)
 	}
+}
+
+// waits notes what a round over a partition has left.
+func (x *Retention) waits(partition uint32, kind, n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := x.waiting[partition]
+	if of == nil {
+		of = new([2]int)
+		x.waiting[partition] = of
+	}
+	of[kind] = n
+	if x.o.Waiting != nil {
+		x.o.Waiting(partition, of[0]+of[1])
+	}
+}
+
+// setIdle notes why nothing is purged, and logs it when that changes.
+func (x *Retention) setIdle(why string) {
+	x.mu.Lock()
+	was := x.idle
+	x.idle = why
+	x.mu.Unlock()
+	switch {
+	case was == "" && why != "":
+		x.o.Log.Warn("retention purges nothing", "event", "retention_idle", "reason", why)
+	case was != "" && why == "":
+		x.o.Log.Info("retention purges again", "event", "retention_resumed")
+	}
+}
+
+// Status says what is in force, and what it has done since the start.
+func (x *Retention) Status() *perdurev1.RetentionStatus {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := &perdurev1.RetentionStatus{Rules: x.o.Policy.Rules(), Purged: x.purged, Idle: x.idle}
+	for _, of := range x.waiting {
+		out.Waiting += uint64(of[0] + of[1])
+	}
+	return out
 }
 
 // pause waits for d; false if the node stops.
@@ -92,8 +161,9 @@ func (x *Retention) pause(d time.Duration) bool {
 // search finds what is over from a position on.
 type search func(s state.Reader, from []byte, maxKeys, most int, before query.Before) ([]query.Ended, []byte, error)
 
-// round goes over one partition.
-func (x *Retention) round(r Replica, search search) {
+// round goes over one partition, if this node leads it. It returns how much it found and did not purge; ok is false if the
+// round has not reached the end. Without permission to purge it only counts.
+func (x *Retention) round(r Replica, search search, may bool) (waiting int, ok bool) {
 	var from []byte
 	purged := 0
 	defer func() {
@@ -116,16 +186,33 @@ func (x *Retention) round(r Replica, search search) {
 		})
 		if err != nil {
 			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
-			return
+			return waiting, false
 		}
-		n, ok := x.purge(r, found)
-		if purged += n; n > 0 && x.o.Purged != nil {
-			x.o.Purged(r.ID(), n)
+		n, ok := 0, true
+		if may {
+			n, ok = x.purge(r, found)
 		}
+		purged += n
+		waiting += len(found) - n
+		x.count(r.ID(), n)
 		worked := x.o.Clock.Now().Sub(begun)
 		if !ok || from == nil || !x.pause(time.Duration(float64(worked)*(1-share)/share)) {
-			return
+			return waiting, ok && from == nil
 		}
+	}
+	return 0, false
+}
+
+// count notes what was purged.
+func (x *Retention) count(partition uint32, n int) {
+	if n == 0 {
+		return
+	}
+	x.mu.Lock()
+	x.purged += uint64(n)
+	x.mu.Unlock()
+	if x.o.Purged != nil {
+		x.o.Purged(partition, n)
 	}
 }
 

@@ -995,7 +995,9 @@ type NodeStatus struct {
 	// The space of its disk; absent if unknown.
 	Disk *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
 	// The newest feature level that its program knows; 0 if the program does not report one.
-	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Its retention; absent if the program does not report one.
+	Retention     *v1.RetentionStatus `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1084,6 +1086,13 @@ func (x *NodeStatus) GetFeatureLevel() uint64 {
 		return x.FeatureLevel
 	}
 	return 0
+}
+
+func (x *NodeStatus) GetRetention() *v1.RetentionStatus {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
 }
 
 type ReplicaStatus struct {
@@ -1876,7 +1885,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xfe\x02\n" +
+	"_partition\"\xb9\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -1886,7 +1895,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12@\n" +
 	"\vquarantined\x18\x06 \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
-	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\x9a\x04\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\x129\n" +
+	"\tretention\x18\t \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\"\x9a\x04\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2005,16 +2015,17 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*v1.Task)(nil),                      // 31: perdure.v1.Task
 	(*v1.QuarantinedReplica)(nil),        // 32: perdure.v1.QuarantinedReplica
 	(*v1.DiskStatus)(nil),                // 33: perdure.v1.DiskStatus
-	(*v1.ReplicaAudit)(nil),              // 34: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 35: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 36: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 37: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 38: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 39: perdure.v1.UpgradeRequest
-	(*Reply)(nil),                        // 40: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 41: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 42: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 43: perdure.v1.UpgradeResponse
+	(*v1.RetentionStatus)(nil),           // 34: perdure.v1.RetentionStatus
+	(*v1.ReplicaAudit)(nil),              // 35: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 36: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 37: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 38: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 39: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 40: perdure.v1.UpgradeRequest
+	(*Reply)(nil),                        // 41: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 42: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 43: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 44: perdure.v1.UpgradeResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	27, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
@@ -2030,46 +2041,47 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	15, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
 	32, // 11: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
 	33, // 12: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
-	16, // 13: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	34, // 14: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	35, // 15: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	36, // 16: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	36, // 17: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	2,  // 18: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	3,  // 19: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	5,  // 20: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
-	6,  // 21: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	8,  // 22: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	13, // 23: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	17, // 24: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	19, // 25: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	21, // 26: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	23, // 27: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	25, // 28: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	37, // 29: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	38, // 30: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	39, // 31: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	0,  // 32: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	40, // 33: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	4,  // 34: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 35: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
-	7,  // 36: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	10, // 37: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	14, // 38: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	18, // 39: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	20, // 40: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	22, // 41: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	24, // 42: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	26, // 43: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	41, // 44: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	42, // 45: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	43, // 46: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	1,  // 47: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	33, // [33:48] is the sub-list for method output_type
-	18, // [18:33] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	34, // 13: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
+	16, // 14: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	35, // 15: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	36, // 16: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	37, // 17: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	37, // 18: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	2,  // 19: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	3,  // 20: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	5,  // 21: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	6,  // 22: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	8,  // 23: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	13, // 24: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	17, // 25: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	19, // 26: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	21, // 27: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	23, // 28: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	25, // 29: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	38, // 30: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	39, // 31: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	40, // 32: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	0,  // 33: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	41, // 34: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	4,  // 35: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 36: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 37: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	10, // 38: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	14, // 39: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	18, // 40: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	20, // 41: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	22, // 42: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	24, // 43: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	26, // 44: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	42, // 45: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	43, // 46: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	44, // 47: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	1,  // 48: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	34, // [34:49] is the sub-list for method output_type
+	19, // [19:34] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }

@@ -289,7 +289,9 @@ type ClusterNode struct {
 	// The free space of its disk; absent if unknown.
 	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
 	// The newest feature level that its program knows, by its answer or its last announcement; 0 if unknown.
-	FeatureLevel  uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Its retention; absent if unknown.
+	Retention     *RetentionStatus `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +417,86 @@ func (x *ClusterNode) GetFeatureLevel() uint64 {
 	return 0
 }
 
+func (x *ClusterNode) GetRetention() *RetentionStatus {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+// RetentionStatus says for how long a node keeps what has ended in the partitions that it leads.
+type RetentionStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rules in force, as the setting writes them; empty: everything is kept.
+	Rules []string `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	// What the node has purged by them since it started.
+	Purged uint64 `protobuf:"varint,2,opt,name=purged,proto3" json:"purged,omitempty"`
+	// What the last round found over its retention and did not purge, in the partitions that the node leads.
+	Waiting uint64 `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Why the node purges nothing although rules say so; empty if it does.
+	Idle          string `protobuf:"bytes,4,opt,name=idle,proto3" json:"idle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionStatus) Reset() {
+	*x = RetentionStatus{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionStatus) ProtoMessage() {}
+
+func (x *RetentionStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionStatus.ProtoReflect.Descriptor instead.
+func (*RetentionStatus) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RetentionStatus) GetRules() []string {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *RetentionStatus) GetPurged() uint64 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
+func (x *RetentionStatus) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *RetentionStatus) GetIdle() string {
+	if x != nil {
+		return x.Idle
+	}
+	return ""
+}
+
 // DiskStatus is the space of the file system that holds a node's data.
 type DiskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -437,7 +519,7 @@ type DiskStatus struct {
 
 func (x *DiskStatus) Reset() {
 	*x = DiskStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +531,7 @@ func (x *DiskStatus) String() string {
 func (*DiskStatus) ProtoMessage() {}
 
 func (x *DiskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +544,7 @@ func (x *DiskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStatus.ProtoReflect.Descriptor instead.
 func (*DiskStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DiskStatus) GetLevel() string {
@@ -534,7 +616,7 @@ type ClusterPartition struct {
 
 func (x *ClusterPartition) Reset() {
 	*x = ClusterPartition{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +628,7 @@ func (x *ClusterPartition) String() string {
 func (*ClusterPartition) ProtoMessage() {}
 
 func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +641,7 @@ func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPartition.ProtoReflect.Descriptor instead.
 func (*ClusterPartition) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ClusterPartition) GetPartition() uint32 {
@@ -639,7 +721,7 @@ type ClusterReplica struct {
 
 func (x *ClusterReplica) Reset() {
 	*x = ClusterReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +733,7 @@ func (x *ClusterReplica) String() string {
 func (*ClusterReplica) ProtoMessage() {}
 
 func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +746,7 @@ func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterReplica.ProtoReflect.Descriptor instead.
 func (*ClusterReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ClusterReplica) GetNodeId() string {
@@ -738,7 +820,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +832,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +845,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 // VerifyEvent is one event of a verification on one node.
@@ -783,7 +865,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +877,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +890,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VerifyEvent) GetNodeId() string {
@@ -903,7 +985,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +997,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1010,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VerifyProgress) GetPartition() uint32 {
@@ -975,7 +1057,7 @@ type ReplicaAudit struct {
 
 func (x *ReplicaAudit) Reset() {
 	*x = ReplicaAudit{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1069,7 @@ func (x *ReplicaAudit) String() string {
 func (*ReplicaAudit) ProtoMessage() {}
 
 func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1082,7 @@ func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
 func (*ReplicaAudit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaAudit) GetPartition() uint32 {
@@ -1116,7 +1198,7 @@ type AuditProblem struct {
 
 func (x *AuditProblem) Reset() {
 	*x = AuditProblem{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1210,7 @@ func (x *AuditProblem) String() string {
 func (*AuditProblem) ProtoMessage() {}
 
 func (x *AuditProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1223,7 @@ func (x *AuditProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
 func (*AuditProblem) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditProblem) GetRule() string {
@@ -1192,7 +1274,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1286,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1299,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -1250,7 +1332,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1344,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1357,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -1295,7 +1377,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1389,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1402,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -1347,7 +1429,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1441,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1454,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -1401,7 +1483,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1495,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1508,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -1456,7 +1538,7 @@ type QuarantinedReplica struct {
 
 func (x *QuarantinedReplica) Reset() {
 	*x = QuarantinedReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1550,7 @@ func (x *QuarantinedReplica) String() string {
 func (*QuarantinedReplica) ProtoMessage() {}
 
 func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1563,7 @@ func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedReplica.ProtoReflect.Descriptor instead.
 func (*QuarantinedReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QuarantinedReplica) GetPartition() uint32 {
@@ -1517,7 +1599,7 @@ type ForgetQuarantinedRequest struct {
 
 func (x *ForgetQuarantinedRequest) Reset() {
 	*x = ForgetQuarantinedRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1611,7 @@ func (x *ForgetQuarantinedRequest) String() string {
 func (*ForgetQuarantinedRequest) ProtoMessage() {}
 
 func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1624,7 @@ func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ForgetQuarantinedRequest) GetNodeId() string {
@@ -1576,7 +1658,7 @@ type ForgetQuarantinedResponse struct {
 
 func (x *ForgetQuarantinedResponse) Reset() {
 	*x = ForgetQuarantinedResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1670,7 @@ func (x *ForgetQuarantinedResponse) String() string {
 func (*ForgetQuarantinedResponse) ProtoMessage() {}
 
 func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1683,7 @@ func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForgetQuarantinedResponse) GetForgotten() []*QuarantinedReplica {
@@ -1636,7 +1718,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
 	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\x12#\n" +
-	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xbd\x03\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xf8\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1651,7 +1733,13 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	" \x01(\tR\aversion\x12@\n" +
 	"\vquarantined\x18\v \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
-	"\rfeature_level\x18\r \x01(\x04R\ffeatureLevel\"\xbe\x01\n" +
+	"\rfeature_level\x18\r \x01(\x04R\ffeatureLevel\x129\n" +
+	"\tretention\x18\x0e \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\"m\n" +
+	"\x0fRetentionStatus\x12\x14\n" +
+	"\x05rules\x18\x01 \x03(\tR\x05rules\x12\x16\n" +
+	"\x06purged\x18\x02 \x01(\x04R\x06purged\x12\x18\n" +
+	"\awaiting\x18\x03 \x01(\x04R\awaiting\x12\x12\n" +
+	"\x04idle\x18\x04 \x01(\tR\x04idle\"\xbe\x01\n" +
 	"\n" +
 	"DiskStatus\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12\x12\n" +
@@ -1766,59 +1854,61 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*UpgradeRequest)(nil),             // 0: perdure.v1.UpgradeRequest
 	(*UpgradeResponse)(nil),            // 1: perdure.v1.UpgradeResponse
 	(*GetStatusRequest)(nil),           // 2: perdure.v1.GetStatusRequest
 	(*ClusterStatus)(nil),              // 3: perdure.v1.ClusterStatus
 	(*ClusterNode)(nil),                // 4: perdure.v1.ClusterNode
-	(*DiskStatus)(nil),                 // 5: perdure.v1.DiskStatus
-	(*ClusterPartition)(nil),           // 6: perdure.v1.ClusterPartition
-	(*ClusterReplica)(nil),             // 7: perdure.v1.ClusterReplica
-	(*VerifyRequest)(nil),              // 8: perdure.v1.VerifyRequest
-	(*VerifyEvent)(nil),                // 9: perdure.v1.VerifyEvent
-	(*VerifyProgress)(nil),             // 10: perdure.v1.VerifyProgress
-	(*ReplicaAudit)(nil),               // 11: perdure.v1.ReplicaAudit
-	(*AuditProblem)(nil),               // 12: perdure.v1.AuditProblem
-	(*TransferLeadershipRequest)(nil),  // 13: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 14: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 15: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 16: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 17: perdure.v1.RebuildReplicaResponse
-	(*QuarantinedReplica)(nil),         // 18: perdure.v1.QuarantinedReplica
-	(*ForgetQuarantinedRequest)(nil),   // 19: perdure.v1.ForgetQuarantinedRequest
-	(*ForgetQuarantinedResponse)(nil),  // 20: perdure.v1.ForgetQuarantinedResponse
+	(*RetentionStatus)(nil),            // 5: perdure.v1.RetentionStatus
+	(*DiskStatus)(nil),                 // 6: perdure.v1.DiskStatus
+	(*ClusterPartition)(nil),           // 7: perdure.v1.ClusterPartition
+	(*ClusterReplica)(nil),             // 8: perdure.v1.ClusterReplica
+	(*VerifyRequest)(nil),              // 9: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 10: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 11: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 12: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 13: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 14: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 15: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 16: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 17: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 18: perdure.v1.RebuildReplicaResponse
+	(*QuarantinedReplica)(nil),         // 19: perdure.v1.QuarantinedReplica
+	(*ForgetQuarantinedRequest)(nil),   // 20: perdure.v1.ForgetQuarantinedRequest
+	(*ForgetQuarantinedResponse)(nil),  // 21: perdure.v1.ForgetQuarantinedResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	6,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	18, // 2: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	5,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
-	7,  // 4: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	11, // 5: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
-	10, // 6: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
-	11, // 7: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
-	12, // 8: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
-	15, // 9: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	18, // 10: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
-	2,  // 11: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	13, // 12: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	16, // 13: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	19, // 14: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	8,  // 15: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
-	0,  // 16: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 17: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	14, // 18: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	17, // 19: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	20, // 20: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	9,  // 21: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
-	1,  // 22: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	19, // 2: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	6,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
+	5,  // 4: perdure.v1.ClusterNode.retention:type_name -> perdure.v1.RetentionStatus
+	8,  // 5: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	12, // 6: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	11, // 7: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	12, // 8: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	13, // 9: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	16, // 10: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	19, // 11: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
+	2,  // 12: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	14, // 13: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	17, // 14: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	20, // 15: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	9,  // 16: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	0,  // 17: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 18: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	15, // 19: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	18, // 20: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	21, // 21: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	10, // 22: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	1,  // 23: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -1826,21 +1916,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[9].OneofWrappers = []any{
+	file_perdure_v1_cluster_proto_msgTypes[10].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Audit)(nil),
 		(*VerifyEvent_Refused)(nil),
 		(*VerifyEvent_Done)(nil),
 	}
-	file_perdure_v1_cluster_proto_msgTypes[12].OneofWrappers = []any{}
 	file_perdure_v1_cluster_proto_msgTypes[13].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

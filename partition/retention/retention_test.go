@@ -1,0 +1,133 @@
+package retention
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+)
+
+// partition is a replica whose state a test has written.
+type partition struct {
+	mu      sync.Mutex // guards r while purges are proposed
+	r       *state.MemReader
+	gate    *api.Error
+	deletes bool
+	listed  map[string][]byte // the listing's keys by id
+}
+
+func newPartition() *partition {
+	return &partition{r: state.NewMemReader(), deletes: true, listed: map[string][]byte{}}
+}
+
+// ended adds an execution that has ended.
+func (p *partition) ended(ns, function, id string, endedMS int64) {
+	key := keys.VisibilityOf(ns, keys.Open+1, endedMS, id)
+	p.listed[ns+"/"+id] = key
+	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(function, endedMS)}})
+}
+
+func (p *partition) ID() uint32                            { return 3 }
+func (p *partition) Serving() bool                         { return true }
+func (p *partition) Gate(*commandv1.Command) *api.Error    { return p.gate }
+func (p *partition) View(f func(state.Reader) error) error { return f(p.r) }
+
+func (p *partition) Propose(_ context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	if !p.deletes {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "part of it is open")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.r.Apply([]state.Write{{Key: p.listed[cmd.Namespace+"/"+cmd.GetPurge().Id]}})
+	return &commandv1.Reply{}, nil
+}
+
+// rounds is a clock that lets a retention run so many rounds, each an hour after the last, and calls after between them.
+type rounds struct {
+	now   time.Time
+	left  int
+	after func(left int)
+	stop  func()
+}
+
+func (c *rounds) Now() time.Time { return c.now }
+func (c *rounds) After(d time.Duration) (<-chan time.Time, func()) {
+	fired := make(chan time.Time, 1)
+	if d < time.Hour { // within a round
+		fired <- c.now
+		return fired, func() {}
+	}
+	c.after(c.left)
+	if c.left == 0 {
+		c.stop()
+		return nil, func() {}
+	}
+	c.left--
+	c.now = c.now.Add(d)
+	fired <- c.now
+	return fired, func() {}
+}
+
+// run runs rounds over a partition and calls after before each and at the end; left counts down to 0.
+func run(t *testing.T, p *partition, rules []string, n int, after func(x *Retention, left int)) (log string) {
+	t.Helper()
+	policy, err := ParsePolicy(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out bytes.Buffer
+	var x *Retention
+	c := &rounds{now: time.UnixMilli(0).Add(1000 * time.Hour), left: n, stop: stop, after: func(left int) { after(x, left) }}
+	x = New(Options{Policy: policy, Interval: time.Hour, Clock: c, Lifetime: ctx, Log: slog.New(slog.NewTextHandler(&out, nil)),
+		Replicas: func() []Replica { return []Replica{p} }})
+	x.Run()
+	return out.String()
+}
+
+// A cluster whose members may not know purges keeps everything. The log says so once, and again when that is over.
+func TestIdle(t *testing.T) {
+	p := newPartition()
+	for i := range 300 {
+		p.ended("a", "f", fmt.Sprint("e", i), 0)
+	}
+	p.gate = api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "purges need level 9, the cluster is at 8")
+	log := run(t, p, []string{"1h"}, 4, func(x *Retention, left int) {
+		st := x.Status()
+		switch left {
+		case 2:
+			if st.Waiting != 300 || st.Purged != 0 || st.Idle != p.gate.Message {
+				t.Errorf("without the level it reports %v", st)
+			}
+			p.gate, p.deletes = nil, false
+		case 1:
+			if st.Waiting != 300 || st.Purged != 0 || st.Idle != "" {
+				t.Errorf("when all is refused it reports %v", st)
+			}
+			p.deletes = true
+		case 0:
+			if st.Waiting != 0 || st.Purged != 300 || st.Idle != "" {
+				t.Errorf("at the end it reports %v", st)
+			}
+		}
+	})
+	for event, n := range map[string]int{"event=retention_on rules=1h": 1, "event=retention_idle": 1, "event=retention_resumed": 1, "purged=300": 1} {
+		if strings.Count(log, event) != n {
+			t.Errorf("%s is logged %d times:\n%s", event, strings.Count(log, event), log)
+		}
+	}
+	if log := run(t, p, []string{Forever}, 1, func(*Retention, int) {}); !strings.Contains(log, "event=retention_off") {
+		t.Errorf("logged: %s", log)
+	}
+}
