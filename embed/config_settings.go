@@ -159,7 +159,7 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},
 	{Flag: "audit-interval", Unit: "duration", Help: "interval of background audits, 1s to 168h",
 		at: func(c *Config) any { return &c.AuditInterval }, check: durationBetween(minAuditInterval, maxAuditInterval)},
-	{Flag: "retention", Unit: "[scope=]age,…", Help: "keep what has ended: 30d, NAMESPACE=7d, NAMESPACE/FUNCTION=forever",
+	{Flag: "retention", Unit: "[scope=]rule,…", Help: "keep what has ended: 30d, NS=7d, NS/FUNCTION=keep 1000",
 		at: func(c *Config) any { return &c.Retention }, check: checkRetention},
 	{Flag: "retention-interval", Unit: "duration", Help: "interval of purges, 1s to 24h",
 		at: func(c *Config) any { return &c.RetentionInterval }, check: durationBetween(time.Second, 24*time.Hour)},

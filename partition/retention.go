@@ -14,7 +14,7 @@ func (r retained) View(read func(state.Reader) error) error { return r.Store().V
 
 func newRetention(n *Node) *retention.Retention {
 	return retention.New(retention.Options{
-		Policy: n.cfg.Retention, Interval: n.cfg.RetentionInterval, Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
+		Policy: n.cfg.Retention, Partitions: func() int { return int(n.identity.Partitions) }, Interval: n.cfg.RetentionInterval, Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
 		Replicas: func() (out []retention.Replica) {
 			for _, r := range n.router.Replicas() {
 				out = append(out, retained{r})

@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"errors"
+	"math"
 	"strings"
 
 	"perdure/fsm/state"
@@ -56,6 +57,22 @@ func EndedExecutions(r state.Reader, from []byte, maxKeys, most int, before Befo
 		lower = jump
 	}
 	return found, nil, nil
+}
+
+// everything is a Before that skips what is open and the namespaces that wants refuses, and nothing else.
+type everything func(namespace string) bool
+
+func (wants everything) Of(ns, _ string) (int64, bool) { return math.MaxInt64, wants(ns) }
+func (wants everything) Most(ns string) (int64, bool)  { return math.MaxInt64, wants(ns) }
+
+// VisitEnded calls visit for each execution of no other one that has ended, in the namespaces that wants accepts. It reads at most
+// maxKeys keys of the listing from a position on; next is where to continue, nil at the end.
+func VisitEnded(r state.Reader, from []byte, maxKeys int, wants func(namespace string) bool, visit func(Ended)) (next []byte, err error) {
+	found, next, err := EndedExecutions(r, from, maxKeys, maxKeys, everything(wants))
+	for _, e := range found {
+		visit(e)
+	}
+	return next, err
 }
 
 // EndedPromises finds settled promises of no execution likewise; an id with a ':' is an operation's, or named like one.

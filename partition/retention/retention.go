@@ -1,4 +1,8 @@
-// Package retention purges what ended longer ago than the node's policy keeps it, in the partitions that the node leads.
+// Package retention purges what ended longer ago than the node's policy keeps it, or is more than it keeps of a function, in
+// the partitions that the node leads.
+//
+// A count is the cluster's: each partition keeps its part of it, rounded up, the latest to end. Executions that ended in the
+// same millisecond as the last one that is kept are kept, too.
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of one
 // processor, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
@@ -47,9 +51,11 @@ type Replica interface {
 
 // Options are New's.
 type Options struct {
-	Policy   Policy
-	Interval time.Duration // between the beginnings of two rounds
-	Replicas func() []Replica
+	Policy Policy
+	// Partitions is the number of the cluster's, among which counts are divided.
+	Partitions func() int
+	Interval   time.Duration // between the beginnings of two rounds
+	Replicas   func() []Replica
 	// Purged is called with the partition and the number of what was purged, Waiting with how much of what the last round
 	// over a partition found was not. Neither may block; nil for none.
 	Purged, Waiting func(partition uint32, n int)
@@ -69,10 +75,14 @@ type Retention struct {
 	idle   string
 	// waiting is what was found and not purged, of executions and of promises, by partition.
 	waiting map[uint32]*[2]int
+	// turn is the scope from which on the next pass counts, by partition.
+	turn map[uint32]string
 }
 
 // New makes the retention of a node.
-func New(o Options) *Retention { return &Retention{o: o, waiting: map[uint32]*[2]int{}} }
+func New(o Options) *Retention {
+	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]string{}}
+}
 
 // kinds are what a round goes over, in the order of waiting's numbers.
 var kinds = [2]search{query.EndedExecutions, query.EndedPromises}
@@ -96,7 +106,11 @@ func (x *Retention) Run() {
 			}
 			for kind, search := range kinds {
 				if kind == 0 || n%promisesEvery == 0 || !r.Serving() {
-					waiting, _ := x.round(r, search, may == nil)
+					var newest *newest
+					if kind == 0 && !x.o.Policy.counts.only(keepAll) {
+						newest = x.countNewest(r)
+					}
+					waiting, _ := x.round(r, search, newest, may == nil)
 					x.waits(r.ID(), kind, waiting)
 				}
 			}
@@ -163,7 +177,7 @@ type search func(s state.Reader, from []byte, maxKeys, most int, before query.Be
 
 // round goes over one partition, if this node leads it. It returns how much it found and did not purge; ok is false if the
 // round has not reached the end. Without permission to purge it only counts.
-func (x *Retention) round(r Replica, search search, may bool) (waiting int, ok bool) {
+func (x *Retention) round(r Replica, search search, newest *newest, may bool) (waiting int, ok bool) {
 	var from []byte
 	purged := 0
 	defer func() {
@@ -180,7 +194,7 @@ func (x *Retention) round(r Replica, search search, may bool) (waiting int, ok b
 				return err
 			}
 			// A partition without entries has an old clock; the entry of a purge brings it the node's.
-			at := at{x.o.Policy, max(int64(now), x.o.Clock.Now().UnixMilli())}
+			at := at{x.o.Policy, max(int64(now), x.o.Clock.Now().UnixMilli()), newest}
 			found, from, err = search(s, from, pieceKeys, pieceEnded, at)
 			return err
 		})
@@ -201,6 +215,35 @@ func (x *Retention) round(r Replica, search search, may bool) (waiting int, ok b
 		}
 	}
 	return 0, false
+}
+
+// countNewest finds the newest executions of functions that have a count, in pieces; nil if it did not reach the end.
+func (x *Retention) countNewest(r Replica) *newest {
+	x.mu.Lock()
+	n := newNewest(x.o.Policy, x.o.Partitions(), x.turn[r.ID()])
+	x.mu.Unlock()
+	var from []byte
+	for r.Serving() {
+		begun := x.o.Clock.Now()
+		err := r.View(func(s state.Reader) (err error) {
+			from, err = query.VisitEnded(s, from, pieceKeys, x.o.Policy.countsIn, n.see)
+			return err
+		})
+		switch {
+		case err != nil:
+			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
+			return nil
+		case from == nil:
+			x.mu.Lock()
+			x.turn[r.ID()] = n.until
+			x.mu.Unlock()
+			return n
+		}
+		if worked := x.o.Clock.Now().Sub(begun); !x.pause(time.Duration(float64(worked) * (1 - share) / share)) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // count notes what was purged.

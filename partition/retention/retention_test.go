@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
@@ -90,7 +92,7 @@ func run(t *testing.T, p *partition, rules []string, n int, after func(x *Retent
 	var out bytes.Buffer
 	var x *Retention
 	c := &rounds{now: time.UnixMilli(0).Add(1000 * time.Hour), left: n, stop: stop, after: func(left int) { after(x, left) }}
-	x = New(Options{Policy: policy, Interval: time.Hour, Clock: c, Lifetime: ctx, Log: slog.New(slog.NewTextHandler(&out, nil)),
+	x = New(Options{Policy: policy, Interval: time.Hour, Partitions: func() int { return 2 }, Clock: c, Lifetime: ctx, Log: slog.New(slog.NewTextHandler(&out, nil)),
 		Replicas: func() []Replica { return []Replica{p} }})
 	x.Run()
 	return out.String()
@@ -129,5 +131,41 @@ func TestIdle(t *testing.T) {
 	}
 	if log := run(t, p, []string{Forever}, 1, func(*Retention, int) {}); !strings.Contains(log, "event=retention_off") {
 		t.Errorf("logged: %s", log)
+	}
+}
+
+// Of two partitions each keeps half of what a function may keep, the newest, and nothing that began to be kept within ten minutes;
+// an age counts beside it. A promise has no count.
+func TestKeep(t *testing.T) {
+	p := newPartition()
+	now := time.UnixMilli(0).Add(1001 * time.Hour).UnixMilli() // of the first round
+	minutes := func(n int64) int64 { return n * time.Minute.Milliseconds() }
+	for i := range int64(5000) {
+		p.ended("a", "f", fmt.Sprint("f", i), now-minutes(20)-i)
+		p.ended("a", "g", fmt.Sprint("g", i), now-minutes(20)-i)
+	}
+	for i := range int64(20) {
+		p.ended("b", "h", fmt.Sprint("young", i), now-minutes(9)-i)
+		p.ended("b", "old", fmt.Sprint("old", i), now-minutes(60*24*7)-i-1)
+	}
+	kept := func() map[string]int {
+		n := map[string]int{}
+		if _, err := query.VisitEnded(p.r, nil, 1<<30, func(string) bool { return true }, func(e query.Ended) { n[e.Namespace+"/"+e.Function]++ }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	run(t, p, []string{"7d", "keep 20", "a/f=keep 1001"}, 2, func(_ *Retention, left int) {
+		want := map[int]map[string]int{
+			2: {"a/f": 5000, "a/g": 5000, "b/h": 20, "b/old": 20},
+			1: {"a/f": 501, "a/g": 10, "b/h": 20},
+			0: {"a/f": 501, "a/g": 10, "b/h": 10},
+		}[left]
+		if got := kept(); !maps.Equal(got, want) {
+			t.Errorf("with %d rounds to go there are %v, want %v", left, got, want)
+		}
+	})
+	if _, there, err := p.r.Get(p.listed["a/f0"]); err != nil || !there {
+		t.Errorf("the newest is gone, %v", err)
 	}
 }
