@@ -109,7 +109,8 @@ func Code(r perdurev1.Reason) codes.Code {
 		perdurev1.Reason_REASON_BAD_REQUEST:
 		return codes.InvalidArgument
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
-		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND:
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND,
+		perdurev1.Reason_REASON_CHECKPOINT_NOT_FOUND:
 		return codes.NotFound
 	case perdurev1.Reason_REASON_ID_CONFLICT:
 		return codes.AlreadyExists

@@ -221,7 +221,8 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_TOO_MANY_TAGS, perdurev1.Reason_REASON_BAD_REQUEST:
 		return exitUsage
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
-		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND:
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND,
+		perdurev1.Reason_REASON_CHECKPOINT_NOT_FOUND:
 		return exitNotFound
 	case perdurev1.Reason_REASON_ID_CONFLICT, perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN,
 		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED,

@@ -62,6 +62,7 @@ func newDoor(t *testing.T, keys ...crypto.Signer) *door {
 	perdurev1.RegisterEntitiesServer(server, perdurev1.UnimplementedEntitiesServer{})
 	perdurev1.RegisterTasksServer(server, echoTasks{})
 	perdurev1.RegisterClusterServer(server, perdurev1.UnimplementedClusterServer{})
+	perdurev1.RegisterBackupsServer(server, perdurev1.UnimplementedBackupsServer{})
 	perdurev1.RegisterGraphsServer(server, perdurev1.UnimplementedGraphsServer{})
 	healthv1.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
@@ -121,7 +122,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 		if names != (rule.scope == inNamespace) {
 			t.Errorf("%s: its request names a namespace: %v; scope %d", name, names, rule.scope)
 		}
-		if m.Parent().Name() == "Cluster" != (rule.scope != inNamespace) {
+		if service := m.Parent().Name(); (service == "Cluster" || service == "Backups") != (rule.scope != inNamespace) {
 			t.Errorf("%s: scope %d", name, rule.scope)
 		}
 	}
@@ -145,7 +146,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 			return false
 		case who == "operator":
 			return true
-		case slices.Contains(operators, method):
+		case slices.Contains(operators, method), m.Parent().Name() == "Backups":
 			return false
 		case method == "GetStatus" && m.Parent().Name() == "Cluster":
 			return true

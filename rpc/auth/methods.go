@@ -63,6 +63,11 @@ var methods = map[string]rule{
 	perdurev1.Cluster_ForgetQuarantined_FullMethodName:  {Admin, allNamespaces},
 	perdurev1.Cluster_Upgrade_FullMethodName:            {Admin, allNamespaces},
 	perdurev1.Cluster_Verify_FullMethodName:             {Read, allNamespaces}, // it names ids of all of them
+
+	perdurev1.Backups_Cut_FullMethodName:     {Admin, allNamespaces},
+	perdurev1.Backups_List_FullMethodName:    {Admin, allNamespaces},
+	perdurev1.Backups_Read_FullMethodName:    {Admin, allNamespaces}, // everything that the cluster stores
+	perdurev1.Backups_Release_FullMethodName: {Admin, allNamespaces},
 }
 
 // ruleOf finds the role that a method needs. open: the method needs no token. known is false for methods that

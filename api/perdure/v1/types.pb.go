@@ -253,6 +253,8 @@ const (
 	// FailedPrecondition: a node's program does not know a feature level, or the cluster has not been raised to
 	// one.
 	Reason_REASON_FEATURE_LEVEL Reason = 83
+	// NotFound: the node that was asked has no such checkpoint, or the checkpoint no such file.
+	Reason_REASON_CHECKPOINT_NOT_FOUND Reason = 84
 )
 
 // Enum value maps for Reason.
@@ -285,35 +287,37 @@ var (
 		81: "REASON_MEMBERSHIP_REFUSED",
 		82: "REASON_PARTITION_NOT_FOUND",
 		83: "REASON_FEATURE_LEVEL",
+		84: "REASON_CHECKPOINT_NOT_FOUND",
 	}
 	Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED":         0,
-		"REASON_BAD_ID":              1,
-		"REASON_ID_TOO_LONG":         2,
-		"REASON_PAYLOAD_TOO_LARGE":   3,
-		"REASON_TOO_MANY_TAGS":       4,
-		"REASON_BAD_REQUEST":         5,
-		"REASON_EXECUTION_NOT_FOUND": 10,
-		"REASON_PROMISE_NOT_FOUND":   11,
-		"REASON_FUNCTION_UNKNOWN":    12,
-		"REASON_ID_CONFLICT":         20,
-		"REASON_STALE_TASK":          21,
-		"REASON_RULE_BROKEN":         30,
-		"REASON_ALREADY_FINISHED":    31,
-		"REASON_NOT_SETTLEABLE":      32,
-		"REASON_NOT_LEADER":          40,
-		"REASON_TRY_LATER":           41,
-		"REASON_SHUTTING_DOWN":       42,
-		"REASON_OVERLOADED":          43,
-		"REASON_DISK_FULL":           44,
-		"REASON_OUTCOME_UNKNOWN":     50,
-		"REASON_CORRUPT":             60,
-		"REASON_UNAUTHENTICATED":     70,
-		"REASON_PERMISSION_DENIED":   71,
-		"REASON_NODE_NOT_FOUND":      80,
-		"REASON_MEMBERSHIP_REFUSED":  81,
-		"REASON_PARTITION_NOT_FOUND": 82,
-		"REASON_FEATURE_LEVEL":       83,
+		"REASON_UNSPECIFIED":          0,
+		"REASON_BAD_ID":               1,
+		"REASON_ID_TOO_LONG":          2,
+		"REASON_PAYLOAD_TOO_LARGE":    3,
+		"REASON_TOO_MANY_TAGS":        4,
+		"REASON_BAD_REQUEST":          5,
+		"REASON_EXECUTION_NOT_FOUND":  10,
+		"REASON_PROMISE_NOT_FOUND":    11,
+		"REASON_FUNCTION_UNKNOWN":     12,
+		"REASON_ID_CONFLICT":          20,
+		"REASON_STALE_TASK":           21,
+		"REASON_RULE_BROKEN":          30,
+		"REASON_ALREADY_FINISHED":     31,
+		"REASON_NOT_SETTLEABLE":       32,
+		"REASON_NOT_LEADER":           40,
+		"REASON_TRY_LATER":            41,
+		"REASON_SHUTTING_DOWN":        42,
+		"REASON_OVERLOADED":           43,
+		"REASON_DISK_FULL":            44,
+		"REASON_OUTCOME_UNKNOWN":      50,
+		"REASON_CORRUPT":              60,
+		"REASON_UNAUTHENTICATED":      70,
+		"REASON_PERMISSION_DENIED":    71,
+		"REASON_NODE_NOT_FOUND":       80,
+		"REASON_MEMBERSHIP_REFUSED":   81,
+		"REASON_PARTITION_NOT_FOUND":  82,
+		"REASON_FEATURE_LEVEL":        83,
+		"REASON_CHECKPOINT_NOT_FOUND": 84,
 	}
 )
 
@@ -2346,7 +2350,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
 	"\x11AWAIT_KIND_SIGNAL\x10\x04\x12\x17\n" +
-	"\x13AWAIT_KIND_JOIN_SET\x10\x05*\xc7\x05\n" +
+	"\x13AWAIT_KIND_JOIN_SET\x10\x05*\xe8\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2375,7 +2379,8 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x15REASON_NODE_NOT_FOUND\x10P\x12\x1d\n" +
 	"\x19REASON_MEMBERSHIP_REFUSED\x10Q\x12\x1e\n" +
 	"\x1aREASON_PARTITION_NOT_FOUND\x10R\x12\x18\n" +
-	"\x14REASON_FEATURE_LEVEL\x10SB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x14REASON_FEATURE_LEVEL\x10S\x12\x1f\n" +
+	"\x1bREASON_CHECKPOINT_NOT_FOUND\x10TB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_types_proto_rawDescOnce sync.Once
