@@ -51,6 +51,9 @@ func (a *auditor) message(key, value []byte) {
 	} else if to := state.PartitionOf(msg.Namespace, msg.ToId, a.part.Count); msg.Seq != seq || to != dst {
 		a.found(msg.Namespace, msg.ToId, RuleChannel, "message %d for partition %d says that it is number %d, for partition %d", seq, dst, msg.Seq, to)
 	}
+	if now := a.number(state.MetaCut); msg.Cut > now {
+		a.found("", peer(dst), RuleChannel, "message %d was sent in cut %d, this partition is in cut %d", seq, msg.Cut, now)
+	}
 	a.sender(msg)
 	o := &a.outbox
 	switch same := o.open && o.dst == dst; {

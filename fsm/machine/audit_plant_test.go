@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/audit"
@@ -468,6 +470,18 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a message for another", audit.RuleChannel, "done", func(s *plot) {
 			b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
 				Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.OutboxOf(far, 1, 2), b)
+		}},
+		{"a message of a cut that its sender is not in", audit.RuleChannel, "partition 1", func(s *plot) {
+			m := &commandv1.Message{}
+			if err := proto.Unmarshal(s.get(keys.OutboxOf(far, 1, 2)), m); err != nil {
+				t.Fatal(err)
+			}
+			m.Cut = 3
+			b, err := state.Deterministic.Marshal(m)
 			if err != nil {
 				t.Fatal(err)
 			}

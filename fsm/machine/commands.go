@@ -66,6 +66,8 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applySubmitGraph, level: state.LevelGraphs, about: k.SubmitGraph.GetId()}, true
 	case *commandv1.Command_RetryGraph:
 		return rule{apply: applyRetryGraph, level: state.LevelGraphs, about: k.RetryGraph.GetId(), stored: true}, true
+	case *commandv1.Command_EnterCut:
+		return rule{apply: applyEnterCut, level: state.LevelFunctions}, true
 	case *commandv1.Command_Tick:
 		return rule{apply: applyTick, level: state.LevelFirst}, true
 	case *commandv1.Command_RegisterFunctions:

@@ -13,7 +13,8 @@ import (
 )
 
 // applyDeliver applies messages of another partition's outbox together with the inbox's high-water, so that
-// each is applied exactly once and in order, despite repetitions and crashes.
+// each is applied exactly once and in order, despite repetitions and crashes. It leaves out a message of a cut that the
+// partition has not entered, and those after it: the leader has the partition enter the cut first.
 func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetDeliver()
 	key := keys.Number(keys.Inbox, req.Source)
@@ -36,6 +37,9 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, ch.Last)
 		}
+		if !t.admits(msg.Cut) {
+			break
+		}
 		if t.waitsForEntry(msg) {
 			break
 		}
@@ -45,7 +49,7 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 		ch.Last = msg.Seq
 	}
 	t.put(key, ch.Encode())
-	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked)}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked), Cut: uint64(t.m.cut)}}}, nil
 }
 
 // waitsForEntry reports whether a message can be applied only in a later entry: it starts a child again that

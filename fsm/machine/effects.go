@@ -54,6 +54,8 @@ type Result struct {
 	// Replies answer the entry's commands, in their order.
 	Replies []*commandv1.Reply
 	Effects Effects
+	// Cut is the cut that the partition enters by this entry: the state behind the entry is its checkpoint. 0: none.
+	Cut uint64
 }
 
 func (fx *Effects) add(more *Effects) {

@@ -346,7 +346,7 @@ func (t *txn) conclude(ex *execution, r *graphRun) {
 		if stuck, ok := r.engine.Classify().(reduction.Stuck); ok {
 			why += ": " + stuck.Diagnosis.String()
 		}
-		t.failGraph(ex, state.FailureStuck, cut(why))
+		t.failGraph(ex, state.FailureStuck, bounded(why))
 	}
 }
 
@@ -359,7 +359,8 @@ func (t *txn) failGraph(ex *execution, kind, message string) {
 // maxMessage bounds a failure's message, in bytes.
 const maxMessage = 2048
 
-func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
+// bounded returns as much of a failure's message as is stored.
+func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
 
 // result is the run's result: see graph.SinkOutputs.
 func (r *graphRun) result() []byte {
@@ -403,5 +404,5 @@ func (r *graphRun) failures() string {
 	if all > most {
 		text = strings.Join(named, ", ") + " and " + strconv.Itoa(all-most) + " more failed"
 	}
-	return cut(text)
+	return bounded(text)
 }

@@ -126,7 +126,7 @@ func (t *txn) startWork(ex *execution, r *graphRun, n int32, row state.NodeRow, 
 	t.putRow(ex, n, row)
 	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: state.Never})
 	if err != nil {
-		why := state.EncodeFailure(state.FailureInput, cut(err.Error()))
+		why := state.EncodeFailure(state.FailureInput, bounded(err.Error()))
 		t.endNode(ex, r, n, reduction.NodeFailed{}, recovery.PromiseRejected, why, why)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/cut"
 	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
@@ -57,7 +58,9 @@ type Machine struct {
 	applied  uint64
 	checksum uint64
 	feature  uint64
-	evicted  int64
+	// cut is the cut that the partition is in, entering the one that it enters at the end of the entry; 0: none.
+	cut, entering cut.Number
+	evicted       int64
 	// notified is what the entry in progress may still notify.
 	notified notifyBudget
 	replies  uint64
@@ -119,7 +122,7 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	for _, v := range []struct {
 		name string
 		into *uint64
-	}{{state.MetaApplied, &m.applied}, {state.MetaChecksum, &m.checksum}, {state.MetaFeature, &m.feature}, {state.MetaReplies, &m.replies}, {state.MetaReplyBytes, &m.replyBytes}} {
+	}{{state.MetaApplied, &m.applied}, {state.MetaChecksum, &m.checksum}, {state.MetaFeature, &m.feature}, {state.MetaReplies, &m.replies}, {state.MetaReplyBytes, &m.replyBytes}, {state.MetaCut, (*uint64)(&m.cut)}} {
 		n, err := state.MetaNumber(below, v.name)
 		if err != nil {
 			return nil, err
@@ -248,6 +251,9 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		if err := m.txn.commitChecked(&res.Effects); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.enterCut(index, res); err != nil {
+		return nil, err
 	}
 	m.reportReady(&res.Effects)
 	m.applied = index

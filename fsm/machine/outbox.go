@@ -18,7 +18,7 @@ func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
 	ch := t.channel(key)
 	ch.Epoch = max(ch.Epoch, 1)
 	ch.Last++
-	msg.Seq = ch.Last
+	msg.Seq, msg.Cut = ch.Last, uint64(t.m.cut)
 	b, err := state.Deterministic.Marshal(msg)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ type simulation struct {
 
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
-	operations, clients                                                                                               int // of entities
+	operations, clients, cuts                                                                                         int // of entities; cuts that are whole
 	restarted, continued, carried, received                                                                           int
 	requests                                                                                                          map[string]int // of executions, by what they ask
 	graphs                                                                                                            graphStats
@@ -93,6 +93,7 @@ func (s *simStats) add(o simStats) {
 		s.requests[what] += n
 	}
 	s.clients += o.clients
+	s.cuts += o.cuts
 	s.graphs.add(o.graphs)
 	s.sends.add(o.sends)
 }
@@ -433,6 +434,7 @@ func (s *simulation) actShip() {
 	if src == dst || len(cmd.GetDeliver().Messages) == 0 {
 		return
 	}
+	s.actCut(dst, cmd)
 	for range 1 + s.draw(2) {
 		s.send(dst, proto.Clone(cmd).(*commandv1.Command), func(r *commandv1.Reply) {
 			// One that comes after a later one of its channel finds nothing to do; one that leaves a gap is
@@ -442,8 +444,9 @@ func (s *simulation) actShip() {
 			}
 			s.stats.delivered++
 			if s.draw(2) == 0 {
-				s.send(src, &commandv1.Command{Kind: &commandv1.Command_Trim{Trim: &commandv1.Trim{
-					Destination: uint32(dst), Epoch: cmd.GetDeliver().Epoch, Through: r.GetDeliver().Through}}}, nil)
+				trim := trimCmd(uint32(dst), cmd.GetDeliver(), r.GetDeliver())
+				s.actCut(src, trim)
+				s.send(src, trim, nil)
 			}
 		})
 	}
@@ -597,6 +600,7 @@ func simulate(t tester, draw func(n int) int, actions int) *simulation {
 	}
 	s.finish()
 	s.verifyGraphs()
+	s.stats.cuts = s.checkCuts()
 	// Failed runs are retried, under the same faults.
 	for range 2 {
 		s.retryGraphs()
@@ -637,6 +641,9 @@ func TestSimulation(t *testing.T) {
 	}
 	if total.operations == 0 || total.clients == 0 {
 		t.Errorf("the simulation has no operations of entities: %+v", total)
+	}
+	if total.cuts == 0 {
+		t.Errorf("the simulation has no cut that is whole: %+v", total)
 	}
 	if total.certain == 0 || total.refusedStale == 0 || total.refusedRule == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
 		t.Errorf("the simulation does not do what it is for: %+v", total)

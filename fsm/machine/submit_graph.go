@@ -58,8 +58,8 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 	}
 	if len(unknown) > 0 && !req.AllowUnknownFunctions {
 		return nil, api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,
-			"no worker has ever registered in namespace %q: %s", ns, cut(strings.Join(unknown, ", "))).
-			With("namespace", ns).With("id", req.Id).With("function", cut(strings.Join(unknown, ",")))
+			"no worker has ever registered in namespace %q: %s", ns, bounded(strings.Join(unknown, ", "))).
+			With("namespace", ns).With("id", req.Id).With("function", bounded(strings.Join(unknown, ",")))
 	}
 	ex, err := t.start(ns, birth{
 		id: req.Id, function: state.FunctionGraph, input: req.Input, tags: wire.DecodeTags(req.Tags),

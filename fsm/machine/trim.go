@@ -5,13 +5,19 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
 
-// applyTrim removes acknowledged messages from the outbox.
+// applyTrim removes acknowledged messages from the outbox; none before the partition has entered the cut of the
+// acknowledgement, because this partition's checkpoint must have the messages that the receiver's has not.
 func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetTrim()
+	if !t.admits(req.Cut) {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "an acknowledgement of cut %d by partition %d, partition %d is in cut %d",
+			req.Cut, req.Destination, t.m.cfg.Partition, t.m.cut).With("rule", "cut")
+	}
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
 	front, err := state.OutboxFront(t, req.Destination)
 	if err != nil {

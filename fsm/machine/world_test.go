@@ -49,6 +49,8 @@ type world struct {
 	level uint64
 	// skew is how far the leader's clock is behind.
 	skew int64
+	// cuts are the checkpoints of each cut by partition.
+	cuts map[uint64]map[uint32]*state.MemReader
 	// applied is called after each entry, unless it is nil.
 	applied func(p *part, entry *commandv1.Entry, res *Result)
 }
@@ -149,6 +151,7 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 		res = &shown
 	}
 	w.checkFronts(p, res)
+	w.checkCut(before, p, res)
 	if !w.effectsUnchecked {
 		w.checkEffects(before, p, res)
 	}
@@ -246,12 +249,14 @@ func (w *world) ship() {
 func (w *world) shipOne(src, dst, limit int) {
 	w.t.Helper()
 	cmd := w.deliverCmd(src, dst, limit)
+	w.enterRequired(w.parts[dst], cmd)
 	reply := w.apply(w.parts[dst], &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]
 	if e := wire.ReplyError(reply); e != nil {
 		w.t.Fatalf("deliver: %v", e)
 	}
-	w.apply(w.parts[src], &commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_Trim{Trim: &commandv1.Trim{
-		Destination: uint32(dst), Epoch: cmd.GetDeliver().Epoch, Through: reply.GetDeliver().Through}}}}})
+	trim := trimCmd(uint32(dst), cmd.GetDeliver(), reply.GetDeliver())
+	w.enterRequired(w.parts[src], trim)
+	w.apply(w.parts[src], &commandv1.Entry{Commands: []*commandv1.Command{trim}})
 }
 
 func (w *world) deliverCmd(src, dst, limit int) *commandv1.Command {

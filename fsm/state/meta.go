@@ -25,7 +25,7 @@ func MetaNumber(r Reader, name string) (uint64, error) {
 // MachineMeta reports whether a value is the machine's own, not the store's.
 func MachineMeta(name string) bool {
 	switch name {
-	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes:
+	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes, MetaCut:
 		return true
 	}
 	return false
@@ -52,6 +52,7 @@ const (
 	MetaReplies  = "replies"  // how many replies are stored
 
 	MetaReplyBytes = "reply_bytes" // and their bytes, of those stored at LevelReplies
+	MetaCut        = "cut"         // the cut that the partition is in; see package cut
 )
 
 // Partition says which partition of a cluster a state is: one of Count, by its Number from 0.

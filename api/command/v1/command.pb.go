@@ -208,6 +208,7 @@ type Command struct {
 	//	*Command_CallEntity
 	//	*Command_CommitEntity
 	//	*Command_Restart
+	//	*Command_EnterCut
 	//	*Command_Purge
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
@@ -477,6 +478,15 @@ func (x *Command) GetRestart() *v1.RestartRequest {
 	return nil
 }
 
+func (x *Command) GetEnterCut() *EnterCut {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_EnterCut); ok {
+			return x.EnterCut
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetPurge() *v1.PurgeRequest {
 	if x != nil {
 		if x, ok := x.Kind.(*Command_Purge); ok {
@@ -580,6 +590,10 @@ type Command_Restart struct {
 	Restart *v1.RestartRequest `protobuf:"bytes,42,opt,name=restart,proto3,oneof"`
 }
 
+type Command_EnterCut struct {
+	EnterCut *EnterCut `protobuf:"bytes,60,opt,name=enter_cut,json=enterCut,proto3,oneof"`
+}
+
 type Command_Purge struct {
 	Purge *v1.PurgeRequest `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
@@ -627,6 +641,8 @@ func (*Command_CallEntity) isCommand_Kind() {}
 func (*Command_CommitEntity) isCommand_Kind() {}
 
 func (*Command_Restart) isCommand_Kind() {}
+
+func (*Command_EnterCut) isCommand_Kind() {}
 
 func (*Command_Purge) isCommand_Kind() {}
 
@@ -1072,12 +1088,15 @@ func (x *EntityRef) GetId() string {
 	return ""
 }
 
-// Trim deletes outbox messages that the destination has acknowledged.
+// Trim deletes outbox messages that the destination has acknowledged. It deletes nothing before the partition has entered
+// the acknowledgement's cut.
 type Trim struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Destination   uint32                 `protobuf:"varint,1,opt,name=destination,proto3" json:"destination,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Through       uint64                 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Destination uint32                 `protobuf:"varint,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	Epoch       uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Through     uint64                 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"`
+	// DeliverReply.cut of the acknowledgement.
+	Cut           uint64 `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1152,60 @@ func (x *Trim) GetThrough() uint64 {
 	return 0
 }
 
+func (x *Trim) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+// EnterCut has a partition enter a cut, at the end of the entry: the state behind the entry is the partition's checkpoint,
+// and what the entry's other commands send is of the former cut. It changes nothing in a partition that is in this cut or a
+// later one.
+type EnterCut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cut           uint64                 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnterCut) Reset() {
+	*x = EnterCut{}
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnterCut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnterCut) ProtoMessage() {}
+
+func (x *EnterCut) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnterCut.ProtoReflect.Descriptor instead.
+func (*EnterCut) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EnterCut) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
 // Message is an effect of one partition on another. Within a channel's epoch the numbers have no gaps.
 type Message struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1143,6 +1216,8 @@ type Message struct {
 	ToId            string                 `protobuf:"bytes,5,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
 	// 0: any incarnation.
 	ToIncarnation uint64 `protobuf:"varint,6,opt,name=to_incarnation,json=toIncarnation,proto3" json:"to_incarnation,omitempty"`
+	// The sender's cut when it sent the message. The receiver applies the message only in this cut or a later one.
+	Cut uint64 `protobuf:"varint,7,opt,name=cut,proto3" json:"cut,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Message_StartChild
@@ -1165,7 +1240,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1252,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1265,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -1231,6 +1306,13 @@ func (x *Message) GetToId() string {
 func (x *Message) GetToIncarnation() uint64 {
 	if x != nil {
 		return x.ToIncarnation
+	}
+	return 0
+}
+
+func (x *Message) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
 	}
 	return 0
 }
@@ -1457,7 +1539,7 @@ type EndChild struct {
 
 func (x *EndChild) Reset() {
 	*x = EndChild{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1551,7 @@ func (x *EndChild) String() string {
 func (*EndChild) ProtoMessage() {}
 
 func (x *EndChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1564,7 @@ func (x *EndChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
 func (*EndChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EndChild) GetPromiseId() string {
@@ -1525,7 +1607,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1619,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1632,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -1570,7 +1652,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1664,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1677,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -1615,7 +1697,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1709,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1722,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1663,7 +1745,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1757,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1770,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1718,7 +1800,7 @@ type StartCall struct {
 
 func (x *StartCall) Reset() {
 	*x = StartCall{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1812,7 @@ func (x *StartCall) String() string {
 func (*StartCall) ProtoMessage() {}
 
 func (x *StartCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1825,7 @@ func (x *StartCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
 func (*StartCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StartCall) GetStart() *v1.StartSend {
@@ -1772,7 +1854,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1866,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1879,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1830,7 +1912,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1924,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1937,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1944,7 +2026,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2038,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2051,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1988,7 +2070,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2082,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2095,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -2027,7 +2109,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2121,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2134,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -2097,6 +2179,7 @@ type Reply struct {
 	//	*Reply_CallEntity
 	//	*Reply_CommitEntity
 	//	*Reply_Restart
+	//	*Reply_EnterCut
 	//	*Reply_Purge
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
@@ -2105,7 +2188,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2200,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2213,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2347,6 +2430,15 @@ func (x *Reply) GetRestart() *v1.RestartResponse {
 	return nil
 }
 
+func (x *Reply) GetEnterCut() *EnterCutReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_EnterCut); ok {
+			return x.EnterCut
+		}
+	}
+	return nil
+}
+
 func (x *Reply) GetPurge() *v1.PurgeResponse {
 	if x != nil {
 		if x, ok := x.Kind.(*Reply_Purge); ok {
@@ -2453,6 +2545,10 @@ type Reply_Restart struct {
 	Restart *v1.RestartResponse `protobuf:"bytes,43,opt,name=restart,proto3,oneof"`
 }
 
+type Reply_EnterCut struct {
+	EnterCut *EnterCutReply `protobuf:"bytes,60,opt,name=enter_cut,json=enterCut,proto3,oneof"`
+}
+
 type Reply_Purge struct {
 	Purge *v1.PurgeResponse `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
@@ -2503,6 +2599,8 @@ func (*Reply_CommitEntity) isReply_Kind() {}
 
 func (*Reply_Restart) isReply_Kind() {}
 
+func (*Reply_EnterCut) isReply_Kind() {}
+
 func (*Reply_Purge) isReply_Kind() {}
 
 // PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
@@ -2519,7 +2617,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2629,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2642,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2578,7 +2676,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2688,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2701,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2625,7 +2723,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +2735,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +2748,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2677,7 +2775,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2787,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2800,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2728,7 +2826,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2838,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2851,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2773,7 +2871,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2883,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2896,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -2812,14 +2910,16 @@ type DeliverReply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Through uint64                 `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
 	// The entities with full backlogs among those that were asked for or got messages.
-	Full          []*EntityRef `protobuf:"bytes,2,rep,name=full,proto3" json:"full,omitempty"`
+	Full []*EntityRef `protobuf:"bytes,2,rep,name=full,proto3" json:"full,omitempty"`
+	// The receiver's cut at which it had applied the messages up to through.
+	Cut           uint64 `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2931,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2944,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2861,6 +2961,13 @@ func (x *DeliverReply) GetFull() []*EntityRef {
 	return nil
 }
 
+func (x *DeliverReply) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
 type TrimReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2869,7 +2976,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +2988,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3001,62 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+}
+
+type EnterCutReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition's cut afterwards. Above the one that was asked for: the partition may have skipped that. Below: another
+	// command of the entry enters a cut, and this one is to be repeated.
+	Cut uint64 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	// The partition enters the cut with this command.
+	Entered       bool `protobuf:"varint,2,opt,name=entered,proto3" json:"entered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnterCutReply) Reset() {
+	*x = EnterCutReply{}
+	mi := &file_command_v1_command_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnterCutReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnterCutReply) ProtoMessage() {}
+
+func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnterCutReply.ProtoReflect.Descriptor instead.
+func (*EnterCutReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *EnterCutReply) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *EnterCutReply) GetEntered() bool {
+	if x != nil {
+		return x.Entered
+	}
+	return false
 }
 
 type AssignReply struct {
@@ -2905,7 +3067,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3079,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3092,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2945,7 +3107,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3119,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3132,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -3004,7 +3166,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3178,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3191,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Detail) GetKey() string {
@@ -3074,7 +3236,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3248,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3261,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Query) GetNamespace() string {
@@ -3348,7 +3510,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3522,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3535,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 type TaskQuery struct {
@@ -3388,7 +3550,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3562,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3575,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -3446,7 +3608,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3620,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3633,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3493,7 +3655,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3667,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3680,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -3568,7 +3730,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3742,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3755,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -3841,7 +4003,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +4015,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +4028,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -3886,7 +4048,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4060,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4073,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3936,7 +4098,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\x8f\f\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\xcc\f\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3967,7 +4129,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vcall_entity\x183 \x01(\v2\x1d.perdure.v1.CallEntityRequestH\x00R\n" +
 	"callEntity\x12?\n" +
 	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x126\n" +
-	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestart\x120\n" +
+	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestart\x12;\n" +
+	"\tenter_cut\x18< \x01(\v2\x1c.perdure.command.v1.EnterCutH\x00R\benterCut\x120\n" +
 	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purgeB\x06\n" +
 	"\x04kind\"\"\n" +
 	"\n" +
@@ -3995,18 +4158,22 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05asked\x18\x04 \x03(\v2\x1d.perdure.command.v1.EntityRefR\x05asked\"9\n" +
 	"\tEntityRef\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"X\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"j\n" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\x89\b\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\x12\x10\n" +
+	"\x03cut\x18\x04 \x01(\x04R\x03cut\"\x1c\n" +
+	"\bEnterCut\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\"\x9b\b\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
 	"\afrom_id\x18\x03 \x01(\tR\x06fromId\x12)\n" +
 	"\x10from_incarnation\x18\x04 \x01(\x04R\x0ffromIncarnation\x12\x13\n" +
 	"\x05to_id\x18\x05 \x01(\tR\x04toId\x12%\n" +
-	"\x0eto_incarnation\x18\x06 \x01(\x04R\rtoIncarnation\x12A\n" +
+	"\x0eto_incarnation\x18\x06 \x01(\x04R\rtoIncarnation\x12\x10\n" +
+	"\x03cut\x18\a \x01(\x04R\x03cut\x12A\n" +
 	"\vstart_child\x18\n" +
 	" \x01(\v2\x1e.perdure.command.v1.StartChildH\x00R\n" +
 	"startChild\x12>\n" +
@@ -4075,7 +4242,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xf2\v\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xb4\f\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -4102,7 +4269,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vcall_entity\x183 \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\n" +
 	"callEntity\x12D\n" +
 	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x127\n" +
-	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestart\x121\n" +
+	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestart\x12@\n" +
+	"\tenter_cut\x18< \x01(\v2!.perdure.command.v1.EnterCutReplyH\x00R\benterCut\x121\n" +
 	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purgeB\x06\n" +
 	"\x04kind\"[\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
@@ -4122,11 +4290,15 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tTickReply\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\rR\x04done\",\n" +
 	"\x16RegisterFunctionsReply\x12\x12\n" +
-	"\x04more\x18\x01 \x01(\bR\x04more\"[\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"m\n" +
 	"\fDeliverReply\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x04R\athrough\x121\n" +
-	"\x04full\x18\x02 \x03(\v2\x1d.perdure.command.v1.EntityRefR\x04full\"\v\n" +
-	"\tTrimReply\"\r\n" +
+	"\x04full\x18\x02 \x03(\v2\x1d.perdure.command.v1.EntityRefR\x04full\x12\x10\n" +
+	"\x03cut\x18\x03 \x01(\x04R\x03cut\"\v\n" +
+	"\tTrimReply\";\n" +
+	"\rEnterCutReply\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\x12\x18\n" +
+	"\aentered\x18\x02 \x01(\bR\aentered\"\r\n" +
 	"\vAssignReply\"\x83\x01\n" +
 	"\x05Error\x12*\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x12.perdure.v1.ReasonR\x06reason\x12\x18\n" +
@@ -4201,7 +4373,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
@@ -4215,214 +4387,218 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
 	(*EntityRef)(nil),               // 10: perdure.command.v1.EntityRef
 	(*Trim)(nil),                    // 11: perdure.command.v1.Trim
-	(*Message)(nil),                 // 12: perdure.command.v1.Message
-	(*EndChild)(nil),                // 13: perdure.command.v1.EndChild
-	(*AwaitPromise)(nil),            // 14: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),             // 15: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),           // 16: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 17: perdure.command.v1.SignalCall
-	(*StartCall)(nil),               // 18: perdure.command.v1.StartCall
-	(*SignalDone)(nil),              // 19: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 20: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 21: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),            // 22: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),           // 23: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                   // 24: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 25: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 26: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 27: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 28: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 29: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 30: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 31: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 32: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 33: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 34: perdure.command.v1.Error
-	(*Detail)(nil),                  // 35: perdure.command.v1.Detail
-	(*Query)(nil),                   // 36: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 37: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 38: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 39: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 40: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 41: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 42: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 43: perdure.command.v1.FunctionsReply
-	nil,                             // 44: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 45: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 46: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 47: perdure.v1.Commit
-	(*v1.Release)(nil),              // 48: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 49: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 50: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 51: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 52: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 53: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 54: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 55: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 56: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 57: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 58: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 59: perdure.v1.RestartRequest
-	(*v1.PurgeRequest)(nil),         // 60: perdure.v1.PurgeRequest
-	(*v1.TaskToken)(nil),            // 61: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),        // 62: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),           // 63: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 64: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 65: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 66: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 67: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 68: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 69: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 70: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 71: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 72: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 73: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 74: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 75: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 76: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 77: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 78: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 79: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 80: perdure.v1.RestartResponse
-	(*v1.PurgeResponse)(nil),        // 81: perdure.v1.PurgeResponse
-	(v1.Reason)(0),                  // 82: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 83: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 84: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 85: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 86: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 87: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 88: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 89: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 90: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 91: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 92: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 93: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 94: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 95: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 96: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 97: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 98: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 99: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 100: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 101: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 102: perdure.v1.ListEntitiesResponse
+	(*EnterCut)(nil),                // 12: perdure.command.v1.EnterCut
+	(*Message)(nil),                 // 13: perdure.command.v1.Message
+	(*EndChild)(nil),                // 14: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),            // 15: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),             // 16: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),           // 17: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 18: perdure.command.v1.SignalCall
+	(*StartCall)(nil),               // 19: perdure.command.v1.StartCall
+	(*SignalDone)(nil),              // 20: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 21: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 22: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),            // 23: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),           // 24: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                   // 25: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 26: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 27: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 28: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 29: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 30: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 31: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 32: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 33: perdure.command.v1.TrimReply
+	(*EnterCutReply)(nil),           // 34: perdure.command.v1.EnterCutReply
+	(*AssignReply)(nil),             // 35: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 36: perdure.command.v1.Error
+	(*Detail)(nil),                  // 37: perdure.command.v1.Detail
+	(*Query)(nil),                   // 38: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 39: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 40: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 41: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 42: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 43: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 44: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 45: perdure.command.v1.FunctionsReply
+	nil,                             // 46: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 47: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 48: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 49: perdure.v1.Commit
+	(*v1.Release)(nil),              // 50: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 51: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 52: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 53: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 54: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 55: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 56: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 57: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 58: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 59: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 60: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 61: perdure.v1.RestartRequest
+	(*v1.PurgeRequest)(nil),         // 62: perdure.v1.PurgeRequest
+	(*v1.TaskToken)(nil),            // 63: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),        // 64: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),           // 65: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 66: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 67: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 68: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 69: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 70: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 71: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 72: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 73: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 74: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 75: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 76: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 77: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 78: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 79: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 80: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 81: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 82: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),        // 83: perdure.v1.PurgeResponse
+	(v1.Reason)(0),                  // 84: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 85: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 86: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 87: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 88: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 89: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 90: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 91: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 92: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 93: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 94: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 95: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 96: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 97: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 98: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 99: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 100: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 101: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 102: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 103: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 104: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	45,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	46,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	47,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	48,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	47,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	48,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	49,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	50,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	49,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	50,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	51,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	52,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	53,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	51,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	52,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	53,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	54,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	55,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,   // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,   // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	11,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,   // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	54,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	55,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	56,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	57,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	56,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	57,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	58,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	59,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	60,  // 25: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
-	61,  // 26: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	62,  // 27: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	12,  // 28: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10,  // 29: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	20,  // 30: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	21,  // 31: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	63,  // 32: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	64,  // 33: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	17,  // 34: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	19,  // 35: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	16,  // 36: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	14,  // 37: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	15,  // 38: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	13,  // 39: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	18,  // 40: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	22,  // 41: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	23,  // 42: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	65,  // 43: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	63,  // 44: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	64,  // 45: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	65,  // 46: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	44,  // 47: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	66,  // 48: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	65,  // 49: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	67,  // 50: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	34,  // 51: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	68,  // 52: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	69,  // 53: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	70,  // 54: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	28,  // 55: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	71,  // 56: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	72,  // 57: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	73,  // 58: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	74,  // 59: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	29,  // 60: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	30,  // 61: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	31,  // 62: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	32,  // 63: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	33,  // 64: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	75,  // 65: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	76,  // 66: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	27,  // 67: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	26,  // 68: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	25,  // 69: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	77,  // 70: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	78,  // 71: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	79,  // 72: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	80,  // 73: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	81,  // 74: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
-	61,  // 75: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	61,  // 76: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	10,  // 77: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	82,  // 78: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	35,  // 79: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	83,  // 80: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	84,  // 81: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	85,  // 82: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	86,  // 83: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	87,  // 84: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	38,  // 85: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	39,  // 86: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	40,  // 87: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	88,  // 88: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	89,  // 89: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	90,  // 90: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	91,  // 91: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	92,  // 92: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	37,  // 93: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	34,  // 94: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	93,  // 95: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	94,  // 96: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	95,  // 97: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	96,  // 98: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	74,  // 99: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	97,  // 100: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	42,  // 101: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	43,  // 102: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	98,  // 103: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	99,  // 104: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	100, // 105: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	101, // 106: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	102, // 107: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	78,  // 108: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	61,  // 109: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	110, // [110:110] is the sub-list for method output_type
-	110, // [110:110] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	58,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	59,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	60,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	61,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	12,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
+	62,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
+	63,  // 27: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	64,  // 28: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	13,  // 29: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	10,  // 30: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	21,  // 31: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	22,  // 32: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	65,  // 33: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	66,  // 34: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	18,  // 35: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	20,  // 36: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	17,  // 37: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	15,  // 38: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	16,  // 39: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	14,  // 40: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	19,  // 41: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	23,  // 42: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	24,  // 43: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	67,  // 44: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	65,  // 45: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	66,  // 46: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	67,  // 47: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	46,  // 48: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	68,  // 49: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	67,  // 50: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	69,  // 51: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	36,  // 52: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	70,  // 53: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	71,  // 54: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	72,  // 55: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	29,  // 56: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	73,  // 57: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	74,  // 58: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	75,  // 59: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	76,  // 60: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	30,  // 61: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	31,  // 62: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	32,  // 63: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	33,  // 64: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	35,  // 65: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	77,  // 66: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	78,  // 67: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	28,  // 68: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	27,  // 69: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	26,  // 70: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	79,  // 71: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	80,  // 72: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	81,  // 73: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	82,  // 74: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	34,  // 75: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
+	83,  // 76: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	63,  // 77: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	63,  // 78: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	10,  // 79: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	84,  // 80: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	37,  // 81: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	85,  // 82: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	86,  // 83: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	87,  // 84: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	88,  // 85: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	89,  // 86: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	40,  // 87: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	41,  // 88: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	42,  // 89: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	90,  // 90: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	91,  // 91: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	92,  // 92: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	93,  // 93: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	94,  // 94: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	39,  // 95: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	36,  // 96: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	95,  // 97: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	96,  // 98: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	97,  // 99: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	98,  // 100: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	76,  // 101: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	99,  // 102: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	44,  // 103: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	45,  // 104: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	100, // 105: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	101, // 106: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	102, // 107: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	103, // 108: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	104, // 109: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	80,  // 110: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	63,  // 111: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	112, // [112:112] is the sub-list for method output_type
+	112, // [112:112] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -4453,9 +4629,10 @@ func file_command_v1_command_proto_init() {
 		(*Command_CallEntity)(nil),
 		(*Command_CommitEntity)(nil),
 		(*Command_Restart)(nil),
+		(*Command_EnterCut)(nil),
 		(*Command_Purge)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[12].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[13].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
@@ -4470,7 +4647,7 @@ func file_command_v1_command_proto_init() {
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[24].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[25].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -4494,9 +4671,10 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CallEntity)(nil),
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
+		(*Reply_EnterCut)(nil),
 		(*Reply_Purge)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[36].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[38].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -4512,7 +4690,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[41].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[43].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -4535,7 +4713,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

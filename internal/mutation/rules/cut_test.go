@@ -13,6 +13,34 @@ var cutBugs = []mutation.Bug{
 		From: "return sent <= have }", To: "return sent == have }", Tests: "TestEnter",
 	},
 	{
+		File: "fsm/machine/deliver.go", Rule: "cut: a later cut's message is not applied",
+		From: "if !t.admits(msg.Cut) {", To: "if !t.admits(min(msg.Cut, 0)) {", Tests: "TestMessageOfALaterCutWaits",
+	},
+	{
+		File: "fsm/machine/trim.go", Rule: "cut: a later cut's acknowledgement trims nothing",
+		From: "if !t.admits(req.Cut) {", To: "if !t.admits(min(req.Cut, 0)) {", Tests: "TestAcknowledgementOfALaterCutWaits",
+	},
+	{
+		File: "fsm/machine/outbox.go", Rule: "cut: a message carries its sender's",
+		From: "ch.Last, uint64(t.m.cut)", To: "ch.Last, 0", Tests: "TestCutIsEnteredBehindTheEntry",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "cut: an acknowledgement carries the receiver's",
+		From: "Cut: uint64(t.m.cut)}}", To: "Cut: 0}}", Tests: "TestMessageOfALaterCutWaits TestAcknowledgementOfALaterCutWaits",
+	},
+	{
+		File: "fsm/machine/enter_cut.go", Rule: "cut: the checkpoint is the state behind the entry, not one inside it",
+		From: "t.m.entering = now", To: "t.m.entering, t.m.cut = now, now", Tests: "TestCutIsEnteredBehindTheEntry TestMessageOfALaterCutWaits",
+	},
+	{
+		File: "fsm/machine/enter_cut.go", Rule: "cut: the partition enters it with one entry",
+		From: "m.cut, m.entering = m.entering, 0", To: "m.cut = m.entering", Tests: "TestCutIsEnteredOnce",
+	},
+	{
+		File: "fsm/machine/enter_cut.go", Rule: "cut: an entry enters one cut",
+		From: "if now == 0 {", To: "if now >= 0 {", Tests: "TestCutIsEnteredOnce",
+	},
+	{
 		File: "cut/cut.go", Rule: "cut: it is entered once",
 		From: "if asked > have {", To: "if asked >= have {", Tests: "TestEnter",
 	},
