@@ -9,4 +9,7 @@
 // The store runs without Pebble's own write-ahead log. Only Flush makes it durable. Only Cover promises
 // durability to Raft: it records the covered index and flushes. After that Raft may write a snapshot marker
 // and cut its log up to it.
+//
+// Behind an entry that enters a cut (package cut) the store keeps a checkpoint of exactly that state, next to itself: see
+// CutsDir. The last two stay. A checkpoint that fails is missing and nothing else; a crash leaves whole ones or none.
 package fsm

@@ -53,7 +53,7 @@ func (s *Store) checkIdentity(v view) (Status, error) {
 		return Status{}, s.damaged(err)
 	}
 	switch {
-	case stamped && !bytes.Equal(have, s.opts.Stamp):
+	case stamped && !s.opts.anyStamp && !bytes.Equal(have, s.opts.Stamp):
 		return Status{}, &ForeignError{s.dir, have, s.opts.Stamp}
 	case stamped && s.opts.Create:
 		return Status{}, &ExistsError{s.dir}

@@ -67,11 +67,14 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		if crosses(before, l.Index) {
 			a.noted = append(a.noted, Mark{l.Index, s.machine.Checksum()})
 		}
-		if s.machine.WriteBytes() >= batchBytes {
+		if s.machine.WriteBytes() >= batchBytes || res.Cut != 0 {
 			if err := s.store(a); err != nil {
 				return err
 			}
 			a = applied{}
+		}
+		if res.Cut != 0 {
+			s.checkpoint(res.Cut)
 		}
 	}
 	return s.store(a)

@@ -96,6 +96,14 @@ type Options struct {
 	// OnRestored is called when the content of a snapshot has replaced the state; OnApplied is not called for
 	// that content. It runs on the applying goroutine and must not block. Nil for none.
 	OnRestored func()
+	// Spare reports why a checkpoint that takes so many bytes now and keeps tables from being deleted is not to be made;
+	// nil if it may be. On a full disk a checkpoint would hold up the entries behind it. Nil for no limit.
+	Spare func(bytes int64) error
+	// OnCheckpoint is called after each attempt to make the checkpoint of a cut, with the reason if there is none now, or
+	// if older ones could not be removed. It runs on the applying goroutine and must not block. Nil for none.
+	OnCheckpoint func(Checkpoint, error)
+	// anyStamp: the store may be of any partition.
+	anyStamp bool
 	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage found in the
 	// background). It runs on any goroutine, Pebble's included, and must not call the store. Required.
 	OnFatal func(error)
@@ -239,6 +247,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err := s.adopt(db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	_ = s.removeCheckpoints(keptCuts) // the next checkpoint reports what cannot be removed
 	return s, nil
 }
 
