@@ -31,6 +31,14 @@ type Operator interface {
 	// Verify has every node audit its replicas and passes their events to send, one at a time. A node that
 	// cannot is an event; errors are ctx's and send's.
 	Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error
+	// Cut answers when all partitions have entered a new cut and each has a checkpoint.
+	Cut(ctx context.Context, in *perdurev1.CutRequest) (*perdurev1.CutResponse, error)
+	// ListCheckpoint and ReadCheckpoint show the files of this node's checkpoint of a partition, or refuse with
+	// CHECKPOINT_NOT_FOUND. ReadCheckpoint passes a file to send, from an offset on.
+	ListCheckpoint(ctx context.Context, in *perdurev1.ListFilesRequest) (*perdurev1.ListFilesResponse, error)
+	ReadCheckpoint(ctx context.Context, in *perdurev1.ReadFileRequest, send func(*perdurev1.FileChunk) error) error
+	// ReleaseCut removes the checkpoints of a cut on all nodes that answer.
+	ReleaseCut(ctx context.Context, in *perdurev1.ReleaseCutRequest) (*perdurev1.ReleaseCutResponse, error)
 }
 
 // Bounds of an operator's calls.

@@ -69,6 +69,22 @@ func (o *operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send
 	return errors.Join(send(&perdurev1.VerifyEvent{NodeId: "n1", Kind: &perdurev1.VerifyEvent_Done{Done: true}}), o.take(ctx, in))
 }
 
+func (o *operator) Cut(ctx context.Context, in *perdurev1.CutRequest) (*perdurev1.CutResponse, error) {
+	return &perdurev1.CutResponse{Cut: 3}, o.take(ctx, in)
+}
+
+func (o *operator) ListCheckpoint(ctx context.Context, in *perdurev1.ListFilesRequest) (*perdurev1.ListFilesResponse, error) {
+	return &perdurev1.ListFilesResponse{Index: 7, Files: []*perdurev1.CutFile{{Name: "f", Size: 2}}}, o.take(ctx, in)
+}
+
+func (o *operator) ReadCheckpoint(ctx context.Context, in *perdurev1.ReadFileRequest, send func(*perdurev1.FileChunk) error) error {
+	return errors.Join(send(&perdurev1.FileChunk{Data: []byte("ab")}), o.take(ctx, in))
+}
+
+func (o *operator) ReleaseCut(ctx context.Context, in *perdurev1.ReleaseCutRequest) (*perdurev1.ReleaseCutResponse, error) {
+	return &perdurev1.ReleaseCutResponse{Released: 1}, o.take(ctx, in)
+}
+
 // serveOperator serves with an operator and nothing behind it: no call of these tests may reach a partition.
 func serveOperator(t *testing.T, o rpc.Operator) (*rpc.Server, perdurev1.ClusterClient) {
 	t.Helper()

@@ -117,6 +117,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher
 	perdurev1.RegisterEntitiesServer(services, &entities{s: s})
 	perdurev1.RegisterTasksServer(services, &tasks{s: s})
 	perdurev1.RegisterClusterServer(services, &cluster{s: s})
+	perdurev1.RegisterBackupsServer(services, &backups{s: s})
 	perdurev1.RegisterGraphsServer(services, &graphs{s: s})
 	calls := s.carried()
 	services.RegisterService(calls.Service(), calls)

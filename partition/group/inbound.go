@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -15,7 +16,7 @@ import (
 // inbound keeps shipments from entering the log twice. The source of a channel repeats a shipment that was
 // not answered in time, while the first attempt may still wait for this log. So one shipment of a channel is
 // proposed at a time. The next one waits for its end, and carries only messages that the inbox has not
-// applied by then.
+// applied by then. The partition enters the cut of its messages first: see package cut.
 type inbound struct {
 	mu sync.Mutex
 	// busy holds a channel of capacity one for each source that has ever sent a shipment; a value in it is a
@@ -48,13 +49,13 @@ func (r *proposer) receive(ctx context.Context, cmd *commandv1.Command) (*comman
 	case <-r.stopped:
 		return nil, refusal.Stopping(r.id)
 	}
-	fresh, through, err := r.fresh(cmd)
+	fresh, applied, err := r.fresh(cmd)
 	if err != nil || fresh == nil {
 		<-busy
 		if err != nil {
 			return nil, err
 		}
-		return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: through}}}, nil
+		return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: applied}}, nil
 	}
 	type result struct {
 		reply *commandv1.Reply
@@ -63,7 +64,12 @@ func (r *proposer) receive(ctx context.Context, cmd *commandv1.Command) (*comman
 	done := make(chan result, 1)
 	go func() {
 		// Propose without the caller's deadline: the next shipment must not overtake this one.
-		reply, err := r.propose(context.WithoutCancel(ctx), fresh)
+		ctx := context.WithoutCancel(ctx)
+		var reply *commandv1.Reply
+		err := r.enterCut(ctx, latestCut(fresh.GetDeliver().Messages))
+		if err == nil {
+			reply, err = r.propose(ctx, fresh)
+		}
 		<-busy
 		done <- result{reply, err}
 	}()
@@ -76,23 +82,23 @@ func (r *proposer) receive(ctx context.Context, cmd *commandv1.Command) (*comman
 }
 
 // fresh returns a shipment without the messages that were applied before. If that leaves none, it returns nil
-// and the number up to which the channel is applied. Applied messages are committed, so the answer holds
-// whichever node leads now.
-func (r *proposer) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
+// and the answer. Applied messages are committed, so the answer holds whichever node leads now.
+func (r *proposer) fresh(cmd *commandv1.Command) (*commandv1.Command, *commandv1.DeliverReply, error) {
 	d := cmd.GetDeliver()
 	if halted := r.Halted(); halted != nil {
-		return nil, 0, refusal.Halted(r.id, halted)
+		return nil, nil, refusal.Halted(r.id, halted)
 	}
 	if r.serving() == nil {
-		return nil, 0, r.NotServing()
+		return nil, nil, r.NotServing()
 	}
-	var epoch, through uint64
-	if err := r.store.View(func(state state.Reader) error {
-		var err error
-		epoch, through, err = query.Delivered(state, d.Source)
-		return err
+	var epoch, through, in uint64
+	if err := r.store.View(func(st state.Reader) error {
+		var err, err2 error
+		epoch, through, err = query.Delivered(st, d.Source)
+		in, err2 = state.MetaNumber(st, state.MetaCut)
+		return errors.Join(err, err2)
 	}); err != nil {
-		return nil, 0, refusal.TryLater(r.id, "the inbox cannot be read: "+err.Error())
+		return nil, nil, refusal.TryLater(r.id, "the inbox cannot be read: "+err.Error())
 	}
 	known := 0
 	for known < len(d.Messages) && d.Epoch == epoch && d.Messages[known].Seq <= through {
@@ -100,11 +106,11 @@ func (r *proposer) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, er
 	}
 	switch {
 	case known == 0:
-		return cmd, 0, nil
+		return cmd, nil, nil
 	case known == len(d.Messages):
-		return nil, through, nil
+		return nil, &commandv1.DeliverReply{Through: through, Cut: in}, nil
 	}
 	out := proto.CloneOf(&commandv1.Command{Namespace: cmd.Namespace, Id: cmd.Id, Request: cmd.Request})
 	out.Kind = &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: d.Source, Epoch: d.Epoch, Messages: d.Messages[known:]}}
-	return out, 0, nil
+	return out, nil, nil
 }

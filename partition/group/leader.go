@@ -26,6 +26,7 @@ import (
 type commands interface {
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
 	proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error)
+	enterCut(ctx context.Context, need uint64) error
 }
 
 // leader performs a leader's duties, one leadership after the other.

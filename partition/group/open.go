@@ -64,14 +64,25 @@ func (r *Replica) stateOptions(creating bool) fsm.Options {
 			r.metrics.StateWrites.Add(float64(keys))
 			r.metrics.StateBytes.Add(float64(bytes))
 		},
-		OnRestored: func() { r.metrics.Received.Inc(); r.watches.WakeAll() },
+		Spare: func(bytes int64) error {
+			if r.disk == nil {
+				return nil
+			}
+			return r.disk.Check(bytes, disk.Low)
+		},
+		OnCheckpoint: r.onCheckpoint,
+		OnRestored:   func() { r.metrics.Received.Inc(); r.watches.WakeAll(); r.noteCut() },
 	}
 }
 
 // Open opens the state for writing, after Reconcile. It installs a content that was received before a crash.
 func (r *Replica) Open(creating bool) (err error) {
-	if r.store, err = fsm.Open(r.opts.path(identity.StateDir(r.id)), r.stateOptions(creating)); err != nil || r.install == "" {
+	if r.store, err = fsm.Open(r.opts.path(identity.StateDir(r.id)), r.stateOptions(creating)); err != nil {
 		return err
+	}
+	r.noteCut()
+	if r.install == "" {
+		return nil
 	}
 	_, content, err := r.snapshots.Open(r.install)
 	if err != nil {

@@ -127,6 +127,8 @@ type Replica struct {
 	// lacked at the last check.
 	caught atomic.Bool
 	behind atomic.Uint64
+	// cutEnded is the last cut whose checkpoint was made, or failed, or was there at the start.
+	cutEnded atomic.Uint64
 	// audited is the report of the last background audit; nil before the first has ended.
 	audited atomic.Pointer[perdurev1.ReplicaAudit]
 

@@ -29,7 +29,9 @@ type shipper struct {
 	busy    map[uint32]bool
 	// acked is up to where each destination has applied this leadership's shipments. trimming are the
 	// destinations whose trim runs.
-	acked    map[uint32]state.Channel
+	acked map[uint32]state.Channel
+	// ackedIn is the cut of the destination at its last acknowledgement.
+	ackedIn  map[uint32]uint64
 	trimming map[uint32]bool
 	// full are the entities of each destination whose backlogs are full; a destination with none has no map.
 	full map[uint32]map[state.Ref]bool
@@ -72,7 +74,7 @@ func (s *shipment) arrived() {
 
 func newShipper(l *leadership) *shipper {
 	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{},
-		acked: map[uint32]state.Channel{}, trimming: map[uint32]bool{}, full: map[uint32]map[state.Ref]bool{}, since: map[uint32]time.Time{}}
+		acked: map[uint32]state.Channel{}, ackedIn: map[uint32]uint64{}, trimming: map[uint32]bool{}, full: map[uint32]map[state.Ref]bool{}, since: map[uint32]time.Time{}}
 }
 
 // wake signals that the outbox has messages for these partitions. It does not block.
@@ -213,26 +215,28 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (more bool, err e
 	r.metrics.Shipped.Add(float64(len(msgs)))
 	s.progress(destination, false)
 	s.noteFull(destination, reply.GetDeliver().GetFull())
-	s.acknowledged(destination, state.Channel{Epoch: epoch, Last: reply.GetDeliver().GetThrough()})
+	through := state.Channel{Epoch: epoch, Last: reply.GetDeliver().GetThrough()}
+	s.acknowledged(destination, through, reply.GetDeliver().GetCut())
 	return true, nil
 }
 
-// acknowledged notes what a destination has applied. It has the outbox trimmed by a goroutine of its own: the next
+// acknowledged notes what a destination has applied, in which cut. It has the outbox trimmed by a goroutine of its own: the next
 // shipment does not wait for that.
-func (s *shipper) acknowledged(destination uint32, through state.Channel) {
+func (s *shipper) acknowledged(destination uint32, through state.Channel, in uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.acked[destination]; through.Epoch == have.Epoch && through.Last <= have.Last {
 		return
 	}
-	s.acked[destination] = through
+	s.acked[destination], s.ackedIn[destination] = through, in
 	if !s.trimming[destination] {
 		s.trimming[destination] = true
 		s.under.Go(func() { s.trim(destination) })
 	}
 }
 
-// trim removes the acknowledged messages for a destination from the outbox, until it has removed them all.
+// trim removes the acknowledged messages for a destination from the outbox, until it has removed them all. The partition
+// enters the cut of the acknowledgement first: see package cut.
 func (s *shipper) trim(destination uint32) {
 	r, pause := s.l.r, trimPause
 	var trimmed state.Channel
@@ -245,15 +249,19 @@ func (s *shipper) trim(destination uint32) {
 			return
 		}
 		s.mu.Lock()
-		through := s.acked[destination]
+		through, in := s.acked[destination], s.ackedIn[destination]
 		if through == trimmed {
 			s.trimming[destination] = false
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		if _, err := r.commands.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
-			Trim: &commandv1.Trim{Destination: destination, Epoch: through.Epoch, Through: through.Last}}}); err != nil {
+		err := r.commands.enterCut(s.l.ctx, in)
+		if err == nil {
+			_, err = r.commands.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+				Trim: &commandv1.Trim{Destination: destination, Epoch: through.Epoch, Through: through.Last, Cut: in}}})
+		}
+		if err != nil {
 			pause = min(2*pause, shipMaxPause) // what a trim leaves, a later one removes
 			continue
 		}

@@ -41,29 +41,32 @@ type Replica interface {
 
 // Counters are one partition's counters and histograms, which its group updates. METRICS.md explains all metrics.
 type Counters struct {
-	Elections     prometheus.Counter
-	Lost          prometheus.Counter
-	Commands      prometheus.Counter
-	Entries       prometheus.Counter
-	EntryBytes    prometheus.Counter
-	StateWrites   prometheus.Counter
-	StateBytes    prometheus.Counter
-	Sheds         prometheus.Counter
-	Joined        prometheus.Counter
-	GivenUp       prometheus.Counter
-	Ticks         prometheus.Counter
-	Shipped       prometheus.Counter
-	Releases      prometheus.Counter
-	Problems      prometheus.Counter
-	Expired       prometheus.Counter
-	Undelivered   prometheus.Counter
-	Backlogs      prometheus.Counter
-	Long          prometheus.Counter
-	Sent          prometheus.Counter
-	Received      prometheus.Counter
-	Purged        prometheus.Counter
-	PurgeWaiting  prometheus.Gauge
-	CommitSeconds prometheus.Observer
+	Elections    prometheus.Counter
+	Lost         prometheus.Counter
+	Commands     prometheus.Counter
+	Entries      prometheus.Counter
+	EntryBytes   prometheus.Counter
+	StateWrites  prometheus.Counter
+	StateBytes   prometheus.Counter
+	Sheds        prometheus.Counter
+	Joined       prometheus.Counter
+	GivenUp      prometheus.Counter
+	Ticks        prometheus.Counter
+	Shipped      prometheus.Counter
+	Releases     prometheus.Counter
+	Problems     prometheus.Counter
+	Expired      prometheus.Counter
+	Undelivered  prometheus.Counter
+	Backlogs     prometheus.Counter
+	Long         prometheus.Counter
+	Sent         prometheus.Counter
+	Received     prometheus.Counter
+	Purged       prometheus.Counter
+	PurgeWaiting prometheus.Gauge
+	// Unchecked counts the cuts that the replica entered without a checkpoint, CheckpointBytes is the size of those it has.
+	Unchecked       prometheus.Counter
+	CheckpointBytes prometheus.Gauge
+	CommitSeconds   prometheus.Observer
 	// DiskRefusals is the node's.
 	DiskRefusals prometheus.Counter
 }
@@ -72,8 +75,8 @@ type Counters struct {
 type Set struct {
 	elections, lost, commands, entries, sheds, ticks, shipped                *prometheus.CounterVec
 	releases, problems, expired, undelivered, backlogs, long, sent, received *prometheus.CounterVec
-	joined, givenUp, entryBytes, stateWrites, stateBytes, purged             *prometheus.CounterVec
-	purgeWaiting                                                             *prometheus.GaugeVec
+	joined, givenUp, entryBytes, stateWrites, stateBytes, purged, unchecked  *prometheus.CounterVec
+	purgeWaiting, checkpointBytes                                            *prometheus.GaugeVec
 	commit                                                                   *prometheus.HistogramVec
 	diskRefusals                                                             prometheus.Counter
 	scraper                                                                  *scraper
@@ -111,6 +114,7 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
 		{&s.purged, "purged_total", "Executions and promises deleted because their retention was over."},
+		{&s.unchecked, "checkpoint_failures_total", "Cuts that this replica entered without a checkpoint."},
 	} {
 		*c.into = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "perdure", Subsystem: "partition", Name: c.name, Help: c.help}, []string{"partition"})
@@ -119,7 +123,11 @@ func New(c clock.Clock, refusals prometheus.Counter, quarantined func(partition 
 	s.purgeWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "partition", Name: "purge_waiting",
 		Help: "Executions and promises whose retention is over and that the last round did not delete; 0 where this node does not lead."},
 		[]string{"partition"})
-	s.collectors = append(s.collectors, s.purgeWaiting)
+	s.checkpointBytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "perdure", Subsystem: "partition", Name: "checkpoint_bytes",
+		Help: "Bytes of this replica's checkpoints of cuts, two at most. Tables that the state still has count, too.",
+	}, []string{"partition"})
+	s.collectors = append(s.collectors, s.purgeWaiting, s.checkpointBytes)
 	s.commit = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
 		Help:    "Time from handing an entry to the log until it was applied.",
@@ -144,6 +152,7 @@ func (s *Set) Of(partition uint32) Counters {
 		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Undelivered: s.undelivered.WithLabelValues(p), Backlogs: s.backlogs.WithLabelValues(p), Long: s.long.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
 		Purged: s.purged.WithLabelValues(p), PurgeWaiting: s.purgeWaiting.WithLabelValues(p),
+		Unchecked: s.unchecked.WithLabelValues(p), CheckpointBytes: s.checkpointBytes.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals,
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
 	"perdure/internal/fsync"
 	"perdure/partition/identity"
 )
@@ -79,6 +80,10 @@ func (s *Quarantine) moveAside(p uint32, now time.Time) error {
 		if errors.Is(err, iofs.ErrNotExist) {
 			return nil
 		}
+		return err
+	}
+	// The checkpoints of a state that is not trusted are not, either.
+	if err := s.fs.RemoveAll(fsm.CutsDir(state)); err != nil {
 		return err
 	}
 	name := namePrefix(p) + now.UTC().Format("20060102T150405.000")

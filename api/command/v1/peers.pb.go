@@ -24,6 +24,165 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CheckpointsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cut           uint64                 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointsRequest) Reset() {
+	*x = CheckpointsRequest{}
+	mi := &file_command_v1_peers_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointsRequest) ProtoMessage() {}
+
+func (x *CheckpointsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointsRequest.ProtoReflect.Descriptor instead.
+func (*CheckpointsRequest) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CheckpointsRequest) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+type CheckpointsReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each replica of the node, by partition.
+	Replicas      []*ReplicaCheckpoint `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointsReply) Reset() {
+	*x = CheckpointsReply{}
+	mi := &file_command_v1_peers_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointsReply) ProtoMessage() {}
+
+func (x *CheckpointsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointsReply.ProtoReflect.Descriptor instead.
+func (*CheckpointsReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckpointsReply) GetReplicas() []*ReplicaCheckpoint {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+type ReplicaCheckpoint struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The replica has a checkpoint of the cut, at this index.
+	Has   bool   `protobuf:"varint,2,opt,name=has,proto3" json:"has,omitempty"`
+	Index uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// The replica can get none any more: its state is in the cut or a later one, or it has halted.
+	Missed        bool `protobuf:"varint,4,opt,name=missed,proto3" json:"missed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaCheckpoint) Reset() {
+	*x = ReplicaCheckpoint{}
+	mi := &file_command_v1_peers_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaCheckpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaCheckpoint) ProtoMessage() {}
+
+func (x *ReplicaCheckpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaCheckpoint.ProtoReflect.Descriptor instead.
+func (*ReplicaCheckpoint) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReplicaCheckpoint) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ReplicaCheckpoint) GetHas() bool {
+	if x != nil {
+		return x.Has
+	}
+	return false
+}
+
+func (x *ReplicaCheckpoint) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ReplicaCheckpoint) GetMissed() bool {
+	if x != nil {
+		return x.Missed
+	}
+	return false
+}
+
 type NoteDiskRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -35,7 +194,7 @@ type NoteDiskRequest struct {
 
 func (x *NoteDiskRequest) Reset() {
 	*x = NoteDiskRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[0]
+	mi := &file_command_v1_peers_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +206,7 @@ func (x *NoteDiskRequest) String() string {
 func (*NoteDiskRequest) ProtoMessage() {}
 
 func (x *NoteDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[0]
+	mi := &file_command_v1_peers_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +219,7 @@ func (x *NoteDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoteDiskRequest.ProtoReflect.Descriptor instead.
 func (*NoteDiskRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{0}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NoteDiskRequest) GetServerId() string {
@@ -85,7 +244,7 @@ type NoteDiskReply struct {
 
 func (x *NoteDiskReply) Reset() {
 	*x = NoteDiskReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[1]
+	mi := &file_command_v1_peers_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -97,7 +256,7 @@ func (x *NoteDiskReply) String() string {
 func (*NoteDiskReply) ProtoMessage() {}
 
 func (x *NoteDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[1]
+	mi := &file_command_v1_peers_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -110,7 +269,7 @@ func (x *NoteDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoteDiskReply.ProtoReflect.Descriptor instead.
 func (*NoteDiskReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{1}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{4}
 }
 
 type ProposeRequest struct {
@@ -126,7 +285,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[2]
+	mi := &file_command_v1_peers_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -138,7 +297,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[2]
+	mi := &file_command_v1_peers_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -151,7 +310,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{2}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProposeRequest) GetPartition() uint32 {
@@ -186,7 +345,7 @@ type PeerQuery struct {
 
 func (x *PeerQuery) Reset() {
 	*x = PeerQuery{}
-	mi := &file_command_v1_peers_proto_msgTypes[3]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +357,7 @@ func (x *PeerQuery) String() string {
 func (*PeerQuery) ProtoMessage() {}
 
 func (x *PeerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[3]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +370,7 @@ func (x *PeerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerQuery.ProtoReflect.Descriptor instead.
 func (*PeerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PeerQuery) GetPartition() uint32 {
@@ -245,7 +404,7 @@ type PeerQueryReply struct {
 
 func (x *PeerQueryReply) Reset() {
 	*x = PeerQueryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[4]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -257,7 +416,7 @@ func (x *PeerQueryReply) String() string {
 func (*PeerQueryReply) ProtoMessage() {}
 
 func (x *PeerQueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[4]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -270,7 +429,7 @@ func (x *PeerQueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerQueryReply.ProtoReflect.Descriptor instead.
 func (*PeerQueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PeerQueryReply) GetReply() *QueryReply {
@@ -299,7 +458,7 @@ type PeerAwait struct {
 
 func (x *PeerAwait) Reset() {
 	*x = PeerAwait{}
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +470,7 @@ func (x *PeerAwait) String() string {
 func (*PeerAwait) ProtoMessage() {}
 
 func (x *PeerAwait) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +483,7 @@ func (x *PeerAwait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerAwait.ProtoReflect.Descriptor instead.
 func (*PeerAwait) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PeerAwait) GetPartition() uint32 {
@@ -364,7 +523,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -376,7 +535,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -389,7 +548,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchRequest) GetPartition() uint32 {
@@ -442,7 +601,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +613,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +626,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
 }
 
 // AttachUp goes from a worker's node to a node that leads partitions. The receiver may use granted credit
@@ -489,7 +648,7 @@ type AttachUp struct {
 
 func (x *AttachUp) Reset() {
 	*x = AttachUp{}
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +660,7 @@ func (x *AttachUp) String() string {
 func (*AttachUp) ProtoMessage() {}
 
 func (x *AttachUp) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +673,7 @@ func (x *AttachUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachUp.ProtoReflect.Descriptor instead.
 func (*AttachUp) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachUp) GetKind() isAttachUp_Kind {
@@ -604,7 +763,7 @@ type AttachWorker struct {
 
 func (x *AttachWorker) Reset() {
 	*x = AttachWorker{}
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +775,7 @@ func (x *AttachWorker) String() string {
 func (*AttachWorker) ProtoMessage() {}
 
 func (x *AttachWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +788,7 @@ func (x *AttachWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWorker.ProtoReflect.Descriptor instead.
 func (*AttachWorker) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AttachWorker) GetWorker() string {
@@ -711,7 +870,7 @@ type AttachDown struct {
 
 func (x *AttachDown) Reset() {
 	*x = AttachDown{}
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +882,7 @@ func (x *AttachDown) String() string {
 func (*AttachDown) ProtoMessage() {}
 
 func (x *AttachDown) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +895,7 @@ func (x *AttachDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDown.ProtoReflect.Descriptor instead.
 func (*AttachDown) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AttachDown) GetKind() isAttachDown_Kind {
@@ -844,7 +1003,7 @@ type AttachTask struct {
 
 func (x *AttachTask) Reset() {
 	*x = AttachTask{}
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1015,7 @@ func (x *AttachTask) String() string {
 func (*AttachTask) ProtoMessage() {}
 
 func (x *AttachTask) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1028,7 @@ func (x *AttachTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachTask.ProtoReflect.Descriptor instead.
 func (*AttachTask) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttachTask) GetTask() *v1.Task {
@@ -902,7 +1061,7 @@ type AttachWanted struct {
 
 func (x *AttachWanted) Reset() {
 	*x = AttachWanted{}
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1073,7 @@ func (x *AttachWanted) String() string {
 func (*AttachWanted) ProtoMessage() {}
 
 func (x *AttachWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1086,7 @@ func (x *AttachWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWanted.ProtoReflect.Descriptor instead.
 func (*AttachWanted) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AttachWanted) GetWanted() bool {
@@ -947,7 +1106,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1118,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1131,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatusRequest) GetPartition() uint32 {
@@ -1004,7 +1163,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1175,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1188,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1127,7 +1286,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1298,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1311,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicaStatus) GetPartition() uint32 {
@@ -1284,7 +1443,7 @@ type ChecksumMark struct {
 
 func (x *ChecksumMark) Reset() {
 	*x = ChecksumMark{}
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1455,7 @@ func (x *ChecksumMark) String() string {
 func (*ChecksumMark) ProtoMessage() {}
 
 func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1468,7 @@ func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumMark.ProtoReflect.Descriptor instead.
 func (*ChecksumMark) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChecksumMark) GetIndex() uint64 {
@@ -1335,7 +1494,7 @@ type ContentRequest struct {
 
 func (x *ContentRequest) Reset() {
 	*x = ContentRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1506,7 @@ func (x *ContentRequest) String() string {
 func (*ContentRequest) ProtoMessage() {}
 
 func (x *ContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1519,7 @@ func (x *ContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentRequest.ProtoReflect.Descriptor instead.
 func (*ContentRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ContentRequest) GetPartition() uint32 {
@@ -1379,7 +1538,7 @@ type ContentChunk struct {
 
 func (x *ContentChunk) Reset() {
 	*x = ContentChunk{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1550,7 @@ func (x *ContentChunk) String() string {
 func (*ContentChunk) ProtoMessage() {}
 
 func (x *ContentChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1563,7 @@ func (x *ContentChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChunk.ProtoReflect.Descriptor instead.
 func (*ContentChunk) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ContentChunk) GetData() []byte {
@@ -1427,7 +1586,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1598,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1611,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinRequest) GetMember() *DirectoryMember {
@@ -1492,7 +1651,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1663,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1676,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinReply) GetDirectory() *Directory {
@@ -1535,7 +1694,7 @@ type ShowDirectoryRequest struct {
 
 func (x *ShowDirectoryRequest) Reset() {
 	*x = ShowDirectoryRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1706,7 @@ func (x *ShowDirectoryRequest) String() string {
 func (*ShowDirectoryRequest) ProtoMessage() {}
 
 func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1719,7 @@ func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryRequest.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
 }
 
 type ShowDirectoryReply struct {
@@ -1572,7 +1731,7 @@ type ShowDirectoryReply struct {
 
 func (x *ShowDirectoryReply) Reset() {
 	*x = ShowDirectoryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1743,7 @@ func (x *ShowDirectoryReply) String() string {
 func (*ShowDirectoryReply) ProtoMessage() {}
 
 func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1756,7 @@ func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryReply.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ShowDirectoryReply) GetDirectory() *Directory {
@@ -1621,7 +1780,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1792,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1805,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1680,7 +1839,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1851,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1864,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1724,7 +1883,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1895,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1908,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1770,7 +1929,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[26]
+	mi := &file_command_v1_peers_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1941,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[26]
+	mi := &file_command_v1_peers_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1954,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1816,7 +1975,16 @@ var File_command_v1_peers_proto protoreflect.FileDescriptor
 
 const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
-	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"D\n" +
+	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/backups.proto\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"&\n" +
+	"\x12CheckpointsRequest\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\"U\n" +
+	"\x10CheckpointsReply\x12A\n" +
+	"\breplicas\x18\x01 \x03(\v2%.perdure.command.v1.ReplicaCheckpointR\breplicas\"q\n" +
+	"\x11ReplicaCheckpoint\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x10\n" +
+	"\x03has\x18\x02 \x01(\bR\x03has\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06missed\x18\x04 \x01(\bR\x06missed\"D\n" +
 	"\x0fNoteDiskRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\"\x0f\n" +
@@ -1949,7 +2117,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xaa\t\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xd4\n" +
+	"\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12J\n" +
@@ -1965,7 +2134,10 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x11ForgetQuarantined\x12$.perdure.v1.ForgetQuarantinedRequest\x1a%.perdure.v1.ForgetQuarantinedResponse\x12>\n" +
 	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12B\n" +
 	"\aUpgrade\x12\x1a.perdure.v1.UpgradeRequest\x1a\x1b.perdure.v1.UpgradeResponse\x12R\n" +
-	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
+	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReply\x12[\n" +
+	"\vCheckpoints\x12&.perdure.command.v1.CheckpointsRequest\x1a$.perdure.command.v1.CheckpointsReply\x12K\n" +
+	"\n" +
+	"ReleaseCut\x12\x1d.perdure.v1.ReleaseCutRequest\x1a\x1e.perdure.v1.ReleaseCutResponseB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
 	file_command_v1_peers_proto_rawDescOnce sync.Once
@@ -1979,109 +2151,119 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_command_v1_peers_proto_goTypes = []any{
-	(*NoteDiskRequest)(nil),              // 0: perdure.command.v1.NoteDiskRequest
-	(*NoteDiskReply)(nil),                // 1: perdure.command.v1.NoteDiskReply
-	(*ProposeRequest)(nil),               // 2: perdure.command.v1.ProposeRequest
-	(*PeerQuery)(nil),                    // 3: perdure.command.v1.PeerQuery
-	(*PeerQueryReply)(nil),               // 4: perdure.command.v1.PeerQueryReply
-	(*PeerAwait)(nil),                    // 5: perdure.command.v1.PeerAwait
-	(*WatchRequest)(nil),                 // 6: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),                   // 7: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),                     // 8: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),                 // 9: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),                   // 10: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),                   // 11: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),                 // 12: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),                // 13: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),                   // 14: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),                // 15: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),                 // 16: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),               // 17: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),                 // 18: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),                  // 19: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),                    // 20: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil),         // 21: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),           // 22: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),              // 23: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),                // 24: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),               // 25: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),                 // 26: perdure.command.v1.RebuildReply
-	(*Command)(nil),                      // 27: perdure.command.v1.Command
-	(*Query)(nil),                        // 28: perdure.command.v1.Query
-	(*QueryReply)(nil),                   // 29: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),                 // 30: perdure.v1.TaskToken
-	(*v1.Task)(nil),                      // 31: perdure.v1.Task
-	(*v1.QuarantinedReplica)(nil),        // 32: perdure.v1.QuarantinedReplica
-	(*v1.DiskStatus)(nil),                // 33: perdure.v1.DiskStatus
-	(*v1.RetentionStatus)(nil),           // 34: perdure.v1.RetentionStatus
-	(*v1.ReplicaAudit)(nil),              // 35: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 36: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 37: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 38: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 39: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 40: perdure.v1.UpgradeRequest
-	(*Reply)(nil),                        // 41: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 42: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 43: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 44: perdure.v1.UpgradeResponse
+	(*CheckpointsRequest)(nil),           // 0: perdure.command.v1.CheckpointsRequest
+	(*CheckpointsReply)(nil),             // 1: perdure.command.v1.CheckpointsReply
+	(*ReplicaCheckpoint)(nil),            // 2: perdure.command.v1.ReplicaCheckpoint
+	(*NoteDiskRequest)(nil),              // 3: perdure.command.v1.NoteDiskRequest
+	(*NoteDiskReply)(nil),                // 4: perdure.command.v1.NoteDiskReply
+	(*ProposeRequest)(nil),               // 5: perdure.command.v1.ProposeRequest
+	(*PeerQuery)(nil),                    // 6: perdure.command.v1.PeerQuery
+	(*PeerQueryReply)(nil),               // 7: perdure.command.v1.PeerQueryReply
+	(*PeerAwait)(nil),                    // 8: perdure.command.v1.PeerAwait
+	(*WatchRequest)(nil),                 // 9: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),                   // 10: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),                     // 11: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),                 // 12: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),                   // 13: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),                   // 14: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),                 // 15: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),                // 16: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),                   // 17: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),                // 18: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),                 // 19: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),               // 20: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),                 // 21: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),                  // 22: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),                    // 23: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),         // 24: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),           // 25: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),              // 26: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),                // 27: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),               // 28: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),                 // 29: perdure.command.v1.RebuildReply
+	(*Command)(nil),                      // 30: perdure.command.v1.Command
+	(*Query)(nil),                        // 31: perdure.command.v1.Query
+	(*QueryReply)(nil),                   // 32: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),                 // 33: perdure.v1.TaskToken
+	(*v1.Task)(nil),                      // 34: perdure.v1.Task
+	(*v1.QuarantinedReplica)(nil),        // 35: perdure.v1.QuarantinedReplica
+	(*v1.DiskStatus)(nil),                // 36: perdure.v1.DiskStatus
+	(*v1.RetentionStatus)(nil),           // 37: perdure.v1.RetentionStatus
+	(*v1.ReplicaAudit)(nil),              // 38: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 39: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 40: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 41: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 42: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 43: perdure.v1.UpgradeRequest
+	(*v1.ReleaseCutRequest)(nil),         // 44: perdure.v1.ReleaseCutRequest
+	(*Reply)(nil),                        // 45: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 46: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 47: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 48: perdure.v1.UpgradeResponse
+	(*v1.ReleaseCutResponse)(nil),        // 49: perdure.v1.ReleaseCutResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
-	27, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	28, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	29, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
-	28, // 3: perdure.command.v1.PeerAwait.query:type_name -> perdure.command.v1.Query
-	9,  // 4: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	11, // 5: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	30, // 6: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	12, // 7: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	31, // 8: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	15, // 9: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	15, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	32, // 11: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	33, // 12: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
-	34, // 13: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
-	16, // 14: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	35, // 15: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	36, // 16: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	37, // 17: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	37, // 18: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	2,  // 19: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	3,  // 20: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	5,  // 21: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
-	6,  // 22: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	8,  // 23: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	13, // 24: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	17, // 25: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	19, // 26: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	21, // 27: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	23, // 28: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	25, // 29: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	38, // 30: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	39, // 31: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	40, // 32: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	0,  // 33: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	41, // 34: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	4,  // 35: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 36: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
-	7,  // 37: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	10, // 38: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	14, // 39: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	18, // 40: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	20, // 41: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	22, // 42: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	24, // 43: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	26, // 44: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	42, // 45: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	43, // 46: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	44, // 47: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	1,  // 48: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	34, // [34:49] is the sub-list for method output_type
-	19, // [19:34] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	2,  // 0: perdure.command.v1.CheckpointsReply.replicas:type_name -> perdure.command.v1.ReplicaCheckpoint
+	30, // 1: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	31, // 2: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	32, // 3: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	31, // 4: perdure.command.v1.PeerAwait.query:type_name -> perdure.command.v1.Query
+	12, // 5: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
+	14, // 6: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	33, // 7: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	15, // 8: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	34, // 9: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	18, // 10: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	18, // 11: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	35, // 12: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	36, // 13: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
+	37, // 14: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
+	19, // 15: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	38, // 16: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	39, // 17: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	40, // 18: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	40, // 19: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	5,  // 20: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	6,  // 21: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	8,  // 22: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	9,  // 23: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	11, // 24: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	16, // 25: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	20, // 26: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	22, // 27: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	24, // 28: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	26, // 29: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	28, // 30: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	41, // 31: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	42, // 32: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	43, // 33: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 34: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	0,  // 35: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
+	44, // 36: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
+	45, // 37: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	7,  // 38: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 39: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	10, // 40: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	13, // 41: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	17, // 42: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	21, // 43: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	23, // 44: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	25, // 45: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	27, // 46: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	29, // 47: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	46, // 48: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	47, // 49: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	48, // 50: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	4,  // 51: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	1,  // 52: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
+	49, // 53: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
+	37, // [37:54] is the sub-list for method output_type
+	20, // [20:37] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -2091,26 +2273,26 @@ func file_command_v1_peers_proto_init() {
 	}
 	file_command_v1_command_proto_init()
 	file_command_v1_directory_proto_init()
-	file_command_v1_peers_proto_msgTypes[8].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[11].OneofWrappers = []any{
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Credit)(nil),
 		(*AttachUp_Revoke)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[10].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[13].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),
 		(*AttachDown_Cancelling)(nil),
 		(*AttachDown_Returned)(nil),
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[13].OneofWrappers = []any{}
+	file_command_v1_peers_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,8 @@ const (
 	Peers_Verify_FullMethodName            = "/perdure.command.v1.Peers/Verify"
 	Peers_Upgrade_FullMethodName           = "/perdure.command.v1.Peers/Upgrade"
 	Peers_NoteDisk_FullMethodName          = "/perdure.command.v1.Peers/NoteDisk"
+	Peers_Checkpoints_FullMethodName       = "/perdure.command.v1.Peers/Checkpoints"
+	Peers_ReleaseCut_FullMethodName        = "/perdure.command.v1.Peers/ReleaseCut"
 )
 
 // PeersClient is the client API for Peers service.
@@ -82,6 +84,10 @@ type PeersClient interface {
 	// NoteDisk reports the disk level of the caller to another member, about once a second while the level is
 	// not 0.
 	NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error)
+	// Checkpoints shows which replicas of the called node have a checkpoint of a cut.
+	Checkpoints(ctx context.Context, in *CheckpointsRequest, opts ...grpc.CallOption) (*CheckpointsReply, error)
+	// ReleaseCut removes the checkpoints of a cut on the called node.
+	ReleaseCut(ctx context.Context, in *v1.ReleaseCutRequest, opts ...grpc.CallOption) (*v1.ReleaseCutResponse, error)
 }
 
 type peersClient struct {
@@ -263,6 +269,26 @@ func (c *peersClient) NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ..
 	return out, nil
 }
 
+func (c *peersClient) Checkpoints(ctx context.Context, in *CheckpointsRequest, opts ...grpc.CallOption) (*CheckpointsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckpointsReply)
+	err := c.cc.Invoke(ctx, Peers_Checkpoints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peersClient) ReleaseCut(ctx context.Context, in *v1.ReleaseCutRequest, opts ...grpc.CallOption) (*v1.ReleaseCutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ReleaseCutResponse)
+	err := c.cc.Invoke(ctx, Peers_ReleaseCut_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
@@ -306,6 +332,10 @@ type PeersServer interface {
 	// NoteDisk reports the disk level of the caller to another member, about once a second while the level is
 	// not 0.
 	NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error)
+	// Checkpoints shows which replicas of the called node have a checkpoint of a cut.
+	Checkpoints(context.Context, *CheckpointsRequest) (*CheckpointsReply, error)
+	// ReleaseCut removes the checkpoints of a cut on the called node.
+	ReleaseCut(context.Context, *v1.ReleaseCutRequest) (*v1.ReleaseCutResponse, error)
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -360,6 +390,12 @@ func (UnimplementedPeersServer) Upgrade(context.Context, *v1.UpgradeRequest) (*v
 }
 func (UnimplementedPeersServer) NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method NoteDisk not implemented")
+}
+func (UnimplementedPeersServer) Checkpoints(context.Context, *CheckpointsRequest) (*CheckpointsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Checkpoints not implemented")
+}
+func (UnimplementedPeersServer) ReleaseCut(context.Context, *v1.ReleaseCutRequest) (*v1.ReleaseCutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseCut not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -627,6 +663,42 @@ func _Peers_NoteDisk_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_Checkpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckpointsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).Checkpoints(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_Checkpoints_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).Checkpoints(ctx, req.(*CheckpointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peers_ReleaseCut_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.ReleaseCutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).ReleaseCut(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_ReleaseCut_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).ReleaseCut(ctx, req.(*v1.ReleaseCutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -681,6 +753,14 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "NoteDisk",
 			Handler:    _Peers_NoteDisk_Handler,
+		},
+		{
+			MethodName: "Checkpoints",
+			Handler:    _Peers_Checkpoints_Handler,
+		},
+		{
+			MethodName: "ReleaseCut",
+			Handler:    _Peers_ReleaseCut_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

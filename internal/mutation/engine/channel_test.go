@@ -54,7 +54,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
-		From: `Last: reply.GetDeliver().GetThrough()})`, To: `Last: max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq)})`, Tests: "TestShipping",
+		From: `Last: reply.GetDeliver().GetThrough()}`, To: `Last: max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq)}`, Tests: "TestShipping",
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: what was acknowledged is not shipped again while its trim is under way",
