@@ -141,7 +141,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		}
 		prefix := keys.Of(keys.Ready, o.Namespace, q.Target())
 		n := 0
-		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
+		t.scanQueue(q, prefix, credit, func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
 				state.PanicCorrupt("place in a queue", key, err)
@@ -168,6 +168,28 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		inTurns(all, credit, t.index)
 	}
 	return all[:min(len(all), credit)]
+}
+
+// scanQueue visits the places in a queue from its head on, until fn returns false. If the batch has as many as there are
+// in all, and they fit the credit, it does not read the state: most tasks are assigned in the entry in which they become
+// pending.
+func (t *txn) scanQueue(q state.Queue, prefix []byte, credit int, fn func(key, value []byte) bool) {
+	from, to := keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix)
+	if n := t.pending(q); n <= credit {
+		places := slices.DeleteFunc(t.m.batch.within(from, to), func(w *write) bool {
+			own := t.find(w.key)
+			return w.removed || own != nil && own.removed
+		})
+		if len(places) == n {
+			for _, w := range places {
+				if !fn(w.key, nil) {
+					return
+				}
+			}
+			return
+		}
+	}
+	t.scan(from, to, fn)
 }
 
 // inTurns orders tasks, which are sorted by age, by functions: the oldest of each function, then the second of each. If

@@ -6,6 +6,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 )
 
 // BenchmarkFanOut is executions that start twenty children at once and wait for all, eight of them side by side. One
@@ -15,6 +16,7 @@ func BenchmarkFanOut(b *testing.B) {
 	p := newBenchPart(b)
 	g := grant("w", 1000, "parent", "child")
 	g.LeaseMs = 1 << 40
+	p.apply(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(state.FeatureLevel)}})
 	p.reset()
 	entry := func(cmds ...*commandv1.Command) []Assignment {
 		return p.apply(&commandv1.Entry{Commands: cmds, Grants: []*commandv1.Grant{g}}).Effects.Assigned

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"bytes"
+
 	"github.com/cespare/xxhash/v2"
 
 	"perdure/fsm/state"
@@ -72,16 +74,25 @@ func (p *presence) read(below state.Reader) error {
 	})
 }
 
-// count notes a write that the batch does not contain yet.
-func (m *Machine) count(w *write) {
+// count notes a write that the batch does not contain yet, and returns the next call's empty.
+//
+// empty is the prefix that the last call found without keys, in the same transaction: no key with it existed before, and
+// the transaction has each key once. A wait on many promises so takes no read for each.
+func (m *Machine) count(w *write, empty []byte) []byte {
 	prefix := counted(w.key)
 	if prefix == nil {
-		return
+		return empty
 	}
 	existed := false
-	if keys.Family(w.key[0]) == keys.Reply {
+	switch {
+	case keys.Family(w.key[0]) == keys.Reply:
 		existed = !w.added // replies are never overwritten
-	} else if !m.present.none(prefix) {
+	case bytes.Equal(prefix, empty):
+	case m.present.none(prefix):
+		if keys.Family(w.key[0]) == keys.AwaitedBy {
+			empty = prefix
+		}
+	default:
 		existed = state.Must{From: m.batch}.Has(w.key)
 	}
 	switch {
@@ -90,6 +101,7 @@ func (m *Machine) count(w *write) {
 	case !w.removed && !existed:
 		m.present.add(prefix)
 	}
+	return empty
 }
 
 // none reports that neither the state nor this transaction has a key with a counted prefix.

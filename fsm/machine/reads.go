@@ -5,11 +5,12 @@ import (
 
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/internal/slab"
 	"perdure/recovery"
 )
 
-// readCache is a Reader that keeps the promises, tasks and functions that were read or written last, the headers that were
-// read last, and which of these keys are absent. A promise or task that was written is kept as the object that it is. The
+// readCache is a Reader that keeps the promises, tasks, callbacks and functions that were read or written last, the
+// headers that were read last, and which of these keys are absent. A promise or task that was written is kept as the object that it is. The
 // content is a copy of what is below, so it never reaches state or output.
 //
 // It has two generations of at most max bytes each: a full young one replaces the old one, and what is used of the
@@ -18,6 +19,8 @@ type readCache struct {
 	below      state.Reader
 	max, bytes int
 	young, old map[string]*cachedValue
+	// values are unused values of the maps.
+	values slab.Of[cachedValue]
 }
 
 // cachedValue is a value, or instead of it what it decodes to.
@@ -46,7 +49,7 @@ func newReadCache(below state.Reader, bytes int) *readCache {
 // caches reports whether keys of this family are cached.
 func (c *readCache) caches(key []byte) bool {
 	switch keys.Family(key[0]) {
-	case keys.Promise, keys.Task, keys.Header, keys.Function:
+	case keys.Promise, keys.Task, keys.Header, keys.Function, keys.Callback, keys.AwaitedBy:
 		return c.max > 0
 	}
 	return false
@@ -120,7 +123,9 @@ func (c *readCache) keep(key []byte, v cachedValue) {
 		c.bytes += v.size - former.size
 		*former = v
 	} else {
-		c.young[string(key)] = &v
+		kept := c.values.Next()
+		*kept = v
+		c.young[string(key)] = kept
 		c.bytes += size
 	}
 	if c.bytes > c.max {

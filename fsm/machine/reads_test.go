@@ -2,19 +2,26 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
 
-// reading counts point reads by family.
+// reading counts point reads and scans by family.
 type reading struct {
 	state.Reader
-	gets map[keys.Family]int
+	gets, scans map[keys.Family]int
+}
+
+func (r *reading) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	r.scans[keys.Family(lower[0])]++
+	return r.Reader.Scan(lower, upper, fn)
 }
 
 func (r *reading) Get(key []byte) ([]byte, bool, error) {
@@ -34,7 +41,7 @@ func readThroughCache(t *rapid.T, bytes int) {
 	below := state.NewMemReader()
 	c := newReadCache(below, bytes)
 	for range rapid.IntRange(100, 300).Draw(t, "operations") {
-		family := rapid.SampledFrom([]keys.Family{keys.Promise, keys.Task, keys.Journal}).Draw(t, "family")
+		family := rapid.SampledFrom([]keys.Family{keys.Promise, keys.Task, keys.Callback, keys.Journal}).Draw(t, "family")
 		key := keys.Of(family, "ns", fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "id")))
 		switch rapid.IntRange(0, 3).Draw(t, "operation") {
 		case 0:
@@ -70,7 +77,7 @@ func TestExecutionsInProgressAreNotRead(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
 	p := w.parts[0]
-	below := &reading{p.state, map[keys.Family]int{}}
+	below := &reading{p.state, map[keys.Family]int{}, map[keys.Family]int{}}
 	cfg := p.cfg
 	cfg.CheckInvariants = false
 	m, err := New(cfg, below)
@@ -101,6 +108,85 @@ func TestExecutionsInProgressAreNotRead(t *testing.T) {
 		if n > 0 {
 			t.Errorf("%d keys of family %#x are read", n, byte(family))
 		}
+	}
+}
+
+// A fan-out reads of the state below only whether the ids of its children are taken. It scans nothing.
+func TestFanOutIsNotRead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	p := w.parts[0]
+	below := &reading{p.state, map[keys.Family]int{}, map[keys.Family]int{}}
+	cfg := p.cfg
+	cfg.CheckInvariants = false
+	m, err := New(cfg, below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m = m
+	const children = 12
+	parent := w.begin("e", "f")
+	var text strings.Builder
+	for range children {
+		text.WriteString("child g in; ")
+	}
+	cmd := w.commitCmd(parent, text.String()+"all 0 1 2 3 4 5 6 7 8 9 10 11")
+	clear(below.gets)
+	clear(below.scans)
+	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: []*commandv1.Grant{grant("w1", 2*children, "f", "g")}})
+	var ends []*commandv1.Command
+	for _, v := range w.assigned(res) {
+		ends = append(ends, w.commitCmd(v, "return x"))
+	}
+	if len(ends) != children {
+		t.Fatalf("%d children have begun", len(ends))
+	}
+	res = w.apply(p, &commandv1.Entry{Commands: ends, Grants: []*commandv1.Grant{grant("w1", 1, "f", "g")}})
+	if len(res.Effects.Assigned) != 1 || res.Effects.Assigned[0].Token.Id != "e" {
+		t.Errorf("the parent is not resumed: %v", res.Effects.Assigned)
+	}
+	if n := below.gets[keys.Promise]; n > children {
+		t.Errorf("%d promises are read", n)
+	}
+	for _, f := range []keys.Family{keys.Callback, keys.AwaitedBy, keys.Task, keys.Header, keys.Ready} {
+		if below.gets[f]+below.scans[f] > 0 {
+			t.Errorf("family %#x: %d reads, %d scans", byte(f), below.gets[f], below.scans[f])
+		}
+	}
+}
+
+// Tasks that wait in the state and tasks that became pending in the entry are assigned in the order of their age.
+func TestQueueOverStateAndEntry(t *testing.T) {
+	for credit := 1; credit <= 5; credit++ {
+		w := newWorld(t, 1)
+		for _, id := range []string{"a", "b"} {
+			w.do(startCmd(w.request(), id, "f", "in"))
+		}
+		w.now++
+		res := w.apply(w.parts[0], &commandv1.Entry{Grants: []*commandv1.Grant{grant("w1", credit, "f")}, Commands: []*commandv1.Command{
+			startCmd(w.request(), "c", "f", "in"), startCmd(w.request(), "d", "f", "in")}})
+		var got []string
+		for _, a := range res.Effects.Assigned {
+			got = append(got, a.Token.Id)
+		}
+		if want := []string{"a", "b", "c", "d"}[:min(credit, 4)]; !slices.Equal(got, want) {
+			t.Errorf("credit %d: %v are assigned, must be %v", credit, got, want)
+		}
+	}
+}
+
+// A task that a grant of the entry has taken is not in the queue for the next grant.
+func TestQueueWithoutWhatIsTaken(t *testing.T) {
+	w := newWorld(t, 1)
+	other := grant("w2", 5, "f", "g")
+	res := w.apply(w.parts[0], &commandv1.Entry{Grants: []*commandv1.Grant{grant("w1", 2, "f"), other}, Commands: []*commandv1.Command{
+		startCmd(w.request(), "a", "f", "in"), startCmd(w.request(), "b", "f", "in"), startCmd(w.request(), "c", "f", "in")}})
+	by := map[string]string{}
+	for _, a := range res.Effects.Assigned {
+		by[a.Token.Id] = a.Worker
+	}
+	if len(res.Effects.Assigned) != 3 || by["a"] != "w1" || by["b"] != "w1" || by["c"] != "w2" {
+		t.Errorf("assigned: %v", by)
 	}
 }
 

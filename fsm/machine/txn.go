@@ -119,13 +119,14 @@ func (t *txn) commit(fx *Effects) {
 	for kind, from := range t.deadlines {
 		t.m.deadlines[kind] = max(t.m.deadlines[kind], from)
 	}
+	var empty []byte
 	for _, w := range t.log {
 		if !w.void {
 			if w.key[0] == byte(keys.Deadline) && !w.removed {
 				t.m.deadlines.Lower(w.key)
 			}
 			t.m.sum(w)
-			t.m.count(w)
+			empty = t.m.count(w, empty)
 			t.m.batch.set(w)
 		}
 	}

@@ -26,6 +26,14 @@ var machineBugs = []mutation.Bug{
 		From: "started.Input = bytes.Clone(started.Input)", To: "_ = bytes.Clone(started.Input)", Tests: "TestFirstTaskKeepsItsInput",
 	},
 	{
+		File: "fsm/machine/assign.go", Rule: "queue: tasks of the state are not overlooked because the entry has others",
+		From: "if len(places) == n {", To: "if len(places) > 0 {", Tests: "TestQueueOverStateAndEntry",
+	},
+	{
+		File: "fsm/machine/presence.go", Rule: "presence: only a set without keys saves the read of a key",
+		From: "case m.present.none(prefix):\n", To: "case true:\n", Tests: "TestEmptySetsAreEmpty",
+	},
+	{
 		File: "fsm/machine/commit.go", Rule: "commit: the token is the present one",
 		From: "Version: token.Version}); err != nil {", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {",
 		Tests: "TestStaleTokens",
