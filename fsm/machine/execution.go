@@ -25,7 +25,7 @@ type execution struct {
 	// holder is what entities know of it, nil until holder reads it.
 	holder *entity.Holder
 	// started is the start, in memory until the task is first acquired; see first.
-	started *journal.Entry
+	started journal.Event
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
 	// dirty: the transaction's commit must write the header.
@@ -248,12 +248,12 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		},
 		j: newJournal(b.id),
 	})
-	started := journal.ExecutionStarted{ComponentDigest: b.digest, Input: b.input, Parent: id.PromiseID(b.parent), IdempotencyKey: b.key}
+	started, kept := mayKeep(journal.ExecutionStarted{ComponentDigest: b.digest, Input: b.input, Parent: id.PromiseID(b.parent), IdempotencyKey: b.key})
 	if err := t.append(ex, started); err != nil {
 		return nil, err
 	}
-	if b.graph == nil {
-		t.keepStarted(ex, started)
+	if kept && b.graph == nil {
+		ex.started = started
 	}
 	t.effects(ns, fx)
 	if b.graph != nil {

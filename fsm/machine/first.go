@@ -19,23 +19,23 @@ type First struct {
 	status                journal.Status
 	createdMS, deadlineMS int64
 	tags                  []recovery.Tag
-	started               *journal.Entry
+	started               journal.Event
 }
 
 // Task returns what query.Read answers for the task of token, as of its acquisition.
 func (f *First) Task(token *perdurev1.TaskToken) *perdurev1.Task {
 	return &perdurev1.Task{Token: token, Function: f.function, Status: wire.EncodeStatus(f.status),
-		Entries: []*perdurev1.JournalEntry{wire.EncodeEntry(*f.started)}, NextSeq: 1,
+		Entries: []*perdurev1.JournalEntry{wire.EncodeEntry(journal.Entry{Time: f.createdMS, Event: f.started})}, NextSeq: 1,
 		CreatedMs: f.createdMS, DeadlineMs: f.deadlineMS, Tags: wire.EncodeTags(f.tags)}
 }
 
-// keepStarted keeps the start of an execution, the first entry of its journal, in memory until its task is first
-// acquired.
-func (t *txn) keepStarted(ex *execution, started journal.ExecutionStarted) {
-	if len(started.Input) <= firstBytes {
+// mayKeep returns the start of an execution as it may be kept in memory until its task is first acquired: with an input
+// of its own. kept is false for a large one.
+func mayKeep(started journal.ExecutionStarted) (_ journal.Event, kept bool) {
+	if kept = len(started.Input) <= firstBytes; kept {
 		started.Input = bytes.Clone(started.Input)
-		ex.started = &journal.Entry{Time: t.now, Event: started}
 	}
+	return started, kept
 }
 
 // first returns what the worker of an execution's first task needs, and forgets it. It is nil for an execution that has
@@ -51,5 +51,7 @@ func (t *txn) first(ns, objectID string) *First {
 	if h.Events != 1 || h.IsCleanup() || h.CleanupMS != 0 || h.HeartbeatAt != 0 {
 		return nil
 	}
-	return &First{function: h.Function, status: h.Status, createdMS: h.CreatedMS, deadlineMS: h.DeadlineMS, tags: h.Tags, started: started}
+	out := t.m.firsts.Next()
+	*out = First{function: h.Function, status: h.Status, createdMS: h.CreatedMS, deadlineMS: h.DeadlineMS, tags: h.Tags, started: started}
+	return out
 }

@@ -80,9 +80,10 @@ type Machine struct {
 	head map[state.Queue]int64
 	// deadlines holds the positions at which searches for deadlines begin, for the same reason.
 	deadlines state.DeadlineScan
-	// committing is the commit that is being applied. commitReplies are unused answers.
+	// committing is the commit that is being applied. commitReplies are unused answers, firsts unused Firsts.
 	committing    commit
 	commitReplies slab.Of[commitReply]
+	firsts        slab.Of[First]
 	// invariants checks what commands write, if the configuration asks for it.
 	invariants audit.Invariants
 	broken     error

@@ -19,7 +19,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/first.go", Rule: "first task: a large input does not wait in a worker's queue",
-		From: "len(started.Input) <= firstBytes", To: "len(started.Input) <= firstBytes<<1", Tests: "TestFirstTask",
+		From: "kept = len(started.Input) <= firstBytes;", To: "kept = len(started.Input) <= firstBytes<<1;", Tests: "TestFirstTask",
 	},
 	{
 		File: "fsm/machine/first.go", Rule: "first task: it does not share memory with its command",
