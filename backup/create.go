@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -147,30 +148,46 @@ func (c *creator) begin(ctx context.Context) error {
 	}
 	err := c.prepare(ctx)
 	if err != nil {
-		err = errors.Join(err, c.store.Delete(context.WithoutCancel(ctx), c.object()))
+		err = errors.Join(err, c.store.Delete(context.WithoutCancel(ctx), c.part.object()))
 	}
 	return err
 }
 
-func (c *creator) object() string { return partialPrefix + c.part.Name + jsonSuffix }
-
-// announce puts the partial under a name that is free.
+// announce puts the partial under a name that no backup and no other partial has. Each of two creates that choose one
+// name puts its partial before it looks for the other's, so one of them at least takes another name.
 func (c *creator) announce(ctx context.Context) error {
-	for at := c.opts.now().UTC(); ; at = at.Add(time.Second) {
-		name := at.Format(nameLayout)
-		free := true
-		for _, prefix := range []string{backupsPrefix, partialPrefix} {
-			_, exists, err := c.store.Exists(ctx, prefix+name+jsonSuffix)
-			if err != nil {
-				return err
-			}
-			free = free && !exists
+	at := c.opts.now().UTC()
+	for tried := 0; ; tried++ {
+		c.part.Name, c.part.Updated = at.Format(nameLayout), c.opts.now().UTC()
+		if err := putPartial(ctx, c.store, &c.part); err != nil {
+			return err
 		}
-		if free {
-			c.part.Name, c.part.Updated, c.progress.Name = name, c.opts.now().UTC(), name
-			return putPartial(ctx, c.store, &c.part)
+		free, err := c.free(ctx)
+		if err == nil && free {
+			c.progress.Name = c.part.Name
+			return nil
+		}
+		if err = errors.Join(err, c.store.Delete(context.WithoutCancel(ctx), c.part.object())); err != nil {
+			return err
+		}
+		at = at.Add(time.Duration(1+rand.IntN(2+tried)) * time.Second)
+	}
+}
+
+// free reports whether nothing else has the create's name.
+func (c *creator) free(ctx context.Context) (bool, error) {
+	// A create that ends puts its manifest before it deletes its partial.
+	others, err := readPartials(ctx, c.store)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range others {
+		if p.Name == c.part.Name && p.Owner != c.part.Owner {
+			return false, nil
 		}
 	}
+	_, exists, err := c.store.Exists(ctx, backupsPrefix+c.part.Name+jsonSuffix)
+	return !exists, err
 }
 
 // prepare looks for a collection, takes over an interrupted create, and learns what the store has.
@@ -234,7 +251,7 @@ func (c *creator) resume(ctx context.Context, cluster string) error {
 		return err
 	}
 	for _, p := range slices.Backward(list) {
-		if p.Name == c.part.Name || p.Cut.Number != 0 && p.Cut.Cluster != cluster {
+		if p.Owner == c.part.Owner || p.Cut.Number != 0 && p.Cut.Cluster != cluster {
 			continue
 		}
 		c.ask = true
@@ -247,7 +264,7 @@ func (c *creator) resume(ctx context.Context, cluster string) error {
 		if err := c.takeOver(ctx, p); err != nil {
 			return err
 		}
-		if err := c.store.Delete(ctx, partialPrefix+p.Name+jsonSuffix); err != nil {
+		if err := c.store.Delete(ctx, p.object()); err != nil {
 			return err
 		}
 	}
@@ -387,7 +404,7 @@ func (c *creator) finish(ctx context.Context, states []State) (*Result, error) {
 	result := &Result{Manifest: read, Progress: c.progress, Unreleased: c.source.Release(ctx, cut.Number)}
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	return result, c.store.Delete(ctx, c.object())
+	return result, c.store.Delete(ctx, c.part.object())
 }
 
 // giveUp leaves the partial so that the next create continues it at once; without a cut there is nothing to continue.
@@ -399,7 +416,7 @@ func (c *creator) giveUp(ctx context.Context) error {
 	nothing := c.part.Cut.Number == 0 && len(c.part.Copied) == 0
 	c.mu.Unlock()
 	if nothing {
-		return c.store.Delete(ctx, c.object())
+		return c.store.Delete(ctx, c.part.object())
 	}
 	err := c.save(ctx)
 	if busy := (*BusyError)(nil); errors.As(err, &busy) {
@@ -435,17 +452,12 @@ func (c *creator) save(ctx context.Context) error {
 	now.Updated, c.saved = c.opts.now().UTC(), c.opts.now()
 	now.Copied = slices.Clone(now.Copied)
 	c.mu.Unlock()
-	have, err := readPartial(ctx, c.store, now.Name)
-	switch missing := (*NotFoundError)(nil); {
-	case errors.As(err, &missing):
-		return &BusyError{fmt.Sprintf("another create continues %s, or it was deleted", now.Name)}
-	case err != nil:
+	_, exists, err := c.store.Exists(ctx, now.object())
+	if err != nil {
 		return err
-	case have.Owner != now.Owner:
-		// Another create began in the same second. Its partial has kept collections away.
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.announce(ctx)
+	}
+	if !exists {
+		return &BusyError{fmt.Sprintf("another create continues %s, or it was deleted", now.Name)}
 	}
 	return putPartial(ctx, c.store, &now)
 }

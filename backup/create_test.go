@@ -116,10 +116,10 @@ func resumes(t *testing.T, when string, s Store, c *cluster, before *mortal) {
 		}
 	}
 	// The cut is the same one if the first create could note it.
-	if _, noted := before.puts[partialPrefix+"20260506T070809Z.json"]; len(made) == 0 && r.Progress.Resumed != "" && c.cut != cuts {
-		t.Fatalf("%s: another cut was entered, noted %v", when, noted)
+	if len(made) == 0 && r.Progress.Resumed != "" && c.cut != cuts {
+		t.Fatalf("%s: another cut was entered", when)
 	}
-	if len(before.puts) > 2 && r.Progress.Resumed == "" && len(made) == 0 {
+	if len(before.puts) > 1 && r.Progress.Resumed == "" && len(made) == 0 {
 		t.Fatalf("%s: %v were put, and nothing was resumed", when, before.puts)
 	}
 	if list, err := Partials(t.Context(), s); err != nil || len(list) > 0 {

@@ -13,30 +13,34 @@ func Delete(ctx context.Context, store Store, name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	p, err := readPartial(ctx, store, name)
-	missing := (*NotFoundError)(nil)
-	if err == nil {
-		err = p.running(time.Now())
-	}
-	if err != nil && !errors.As(err, &missing) {
+	var objects []string
+	partials, err := readPartials(ctx, store)
+	if err != nil {
 		return err
 	}
-	found := false
-	for _, prefix := range []string{backupsPrefix, partialPrefix} {
-		object := prefix + name + jsonSuffix
-		_, ok, err := store.Exists(ctx, object)
-		if err != nil {
-			return err
-		}
-		if ok {
-			found = true
-			if err := store.Delete(ctx, object); err != nil {
+	for _, p := range partials {
+		if p.Name == name {
+			if err := p.running(time.Now()); err != nil {
 				return err
 			}
+			objects = append(objects, p.object())
 		}
 	}
-	if !found {
+	manifest := backupsPrefix + name + jsonSuffix
+	_, exists, err := store.Exists(ctx, manifest)
+	if err != nil {
+		return err
+	}
+	if exists {
+		objects = append(objects, manifest)
+	}
+	if len(objects) == 0 {
 		return &NotFoundError{"backup", name}
+	}
+	for _, object := range objects {
+		if err := store.Delete(ctx, object); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -99,12 +103,12 @@ func collect(ctx context.Context, store Store, now time.Time) (done Collected, e
 	if other != "" {
 		return done, collectingError(other)
 	}
-	begun, err := names(ctx, store, partialPrefix)
+	begun, err := readPartials(ctx, store)
 	if err != nil {
 		return done, err
 	}
 	if len(begun) > 0 {
-		return done, &BusyError{fmt.Sprintf("backup %s is being made, or was interrupted", begun[0])}
+		return done, &BusyError{fmt.Sprintf("backup %s is being made, or was interrupted", begun[0].Name)}
 	}
 	used, err := usedFiles(ctx, store)
 	if err != nil {

@@ -5,8 +5,8 @@
 //
 //	files/SHA256          one file of a checkpoint, under the hash of its bytes
 //	backups/NAME.json     a manifest: which files make up which partition; written last
-//	partial/NAME.json     the plan and the copied files of a create that has not ended
-//	partial/collect       unused files are being deleted
+//	partial/NAME-ID.json  the plan and the copied files of a create that has not ended
+//	partial/collect-ID    unused files are being deleted
 //
 // A backup exists if its manifest does. Backups share files: a file that some backup has is not copied again. No file
 // is changed after it was written, and every object appears whole or not at all, so a crash at any moment leaves each

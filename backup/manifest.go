@@ -196,7 +196,19 @@ func Read(ctx context.Context, store Store, name string) (*Manifest, error) {
 
 // Names returns the names of all backups, the oldest first.
 func Names(ctx context.Context, store Store) ([]string, error) {
-	return names(ctx, store, backupsPrefix)
+	objects, err := store.List(ctx, backupsPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range objects {
+		name, isJSON := strings.CutSuffix(strings.TrimPrefix(o.Name, backupsPrefix), jsonSuffix)
+		if isJSON && checkName(name) == nil {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // Newest returns the name of the newest backup.
@@ -209,23 +221,6 @@ func Newest(ctx context.Context, store Store) (string, error) {
 		return "", &NotFoundError{"backup", "at all"}
 	}
 	return all[len(all)-1], nil
-}
-
-// names returns the names of the manifests, or partials, below a prefix.
-func names(ctx context.Context, store Store, prefix string) ([]string, error) {
-	objects, err := store.List(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, o := range objects {
-		name, isJSON := strings.CutSuffix(strings.TrimPrefix(o.Name, prefix), jsonSuffix)
-		if isJSON && checkName(name) == nil {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
 }
 
 // readAll returns the bytes of an object of at most maxManifest bytes.

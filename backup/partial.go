@@ -82,14 +82,21 @@ func Partials(ctx context.Context, store Store) ([]Partial, error) {
 	return out, err
 }
 
+// object is the partial's name in the store: two creates of one second have two.
+func (p *partial) object() string { return partialPrefix + p.Name + "-" + p.Owner + jsonSuffix }
+
 // readPartials returns all partials.
 func readPartials(ctx context.Context, store Store) (out []*partial, err error) {
-	all, err := names(ctx, store, partialPrefix)
+	objects, err := store.List(ctx, partialPrefix)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range all {
-		p, err := readPartial(ctx, store, name)
+	for _, o := range objects {
+		name, owner, isPartial := partialName(o.Name)
+		if !isPartial {
+			continue
+		}
+		p, err := readPartial(ctx, store, name, owner)
 		if missing := (*NotFoundError)(nil); errors.As(err, &missing) {
 			continue // it has ended meanwhile
 		}
@@ -101,16 +108,24 @@ func readPartials(ctx context.Context, store Store) (out []*partial, err error) 
 	return out, nil
 }
 
+// partialName reads the name of a partial's object.
+func partialName(object string) (name, owner string, ok bool) {
+	base, isJSON := strings.CutSuffix(strings.TrimPrefix(object, partialPrefix), jsonSuffix)
+	name, owner, _ = strings.Cut(base, "-")
+	return name, owner, isJSON && checkName(name) == nil
+}
+
 // readPartial returns one partial. One that is damaged becomes one of that name whose create has ended: nothing of it
 // can be continued.
-func readPartial(ctx context.Context, store Store, name string) (*partial, error) {
-	b, err := readAll(ctx, store, partialPrefix+name+jsonSuffix)
+func readPartial(ctx context.Context, store Store, name, owner string) (*partial, error) {
+	damaged := &partial{Format: Format, Name: name, Owner: owner, Ended: true}
+	b, err := readAll(ctx, store, damaged.object())
 	if err != nil {
 		return nil, err
 	}
 	p := &partial{}
-	if json.Unmarshal(b, p) != nil || p.Format != Format || p.Name != name {
-		p = &partial{Format: Format, Name: name, Ended: true}
+	if json.Unmarshal(b, p) != nil || p.Format != Format || p.Name != name || p.Owner != owner {
+		return damaged, nil
 	}
 	return p, nil
 }
@@ -120,7 +135,7 @@ func putPartial(ctx context.Context, store Store, p *partial) error {
 	if err != nil {
 		return err
 	}
-	return putBytes(ctx, store, partialPrefix+p.Name+jsonSuffix, b)
+	return putBytes(ctx, store, p.object(), b)
 }
 
 func putBytes(ctx context.Context, store Store, name string, b []byte) error {
