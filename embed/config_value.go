@@ -2,10 +2,11 @@ package embed
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"perdure/internal/bytesize"
 )
 
 // The types a setting may have are those of the switches in this file. An int64 is a size in bytes.
@@ -75,7 +76,7 @@ func parseValue(value any, text string) error {
 		}
 		*v = n
 	case *int64:
-		n, err := parseBytes(text)
+		n, err := bytesize.Parse(text)
 		if err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func formatValue(value any) string {
 	case *uint64:
 		return strconv.FormatUint(*v, 10)
 	case *int64:
-		return formatBytes(*v)
+		return bytesize.Format(*v)
 	case *time.Duration:
 		return formatDuration(*v)
 	case *[]string:
@@ -174,46 +175,6 @@ func copyValue(to, from any) {
 	default:
 		panic(fmt.Sprintf("embed: a setting of type %T", to))
 	}
-}
-
-// byteUnits lists the units of a size, the binary ones first, from large to small. formatBytes takes the first
-// binary unit that divides the size, parseBytes the first unit that ends the text.
-var byteUnits = []struct {
-	name string
-	size int64
-}{
-	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
-	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
-}
-
-// binaryUnits is the number of binary units in byteUnits.
-const binaryUnits = 3
-
-func parseBytes(text string) (int64, error) {
-	number, unit := strings.TrimSpace(text), int64(1)
-	for _, u := range byteUnits {
-		if rest, found := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); found {
-			number, unit = strings.TrimSpace(rest), u.size
-			break
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("not a size; write whole bytes, or a whole number of KiB, MiB or GiB, as in 64MiB")
-	}
-	if n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("too large a size")
-	}
-	return n * unit, nil
-}
-
-func formatBytes(n int64) string {
-	for _, u := range byteUnits[:binaryUnits] {
-		if n != 0 && n%u.size == 0 {
-			return strconv.FormatInt(n/u.size, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // formatDuration is time.Duration's own text without zero minutes and seconds at its end: 10m, not 10m0s.
