@@ -157,7 +157,11 @@ func (m *executionModel) beginsAgain(old *modelRun, h *state.Header, entries []j
 		m.keep(old, r, e)
 	}
 	for n, op := range r.ops {
-		if err := m.calledAgain(r, op, old.ops[n]); err != nil {
+		was := old.ops[n]
+		op.claimed = was.started > op.started
+		op.begunBefore, op.failedBefore = min(was.begunBefore, op.started), min(was.failedBefore, op.seen)
+		op.seen -= op.failedBefore
+		if err := m.calledAgain(r, op, was); err != nil {
 			return fail("%v", err)
 		}
 	}
@@ -229,7 +233,11 @@ func (m *executionModel) calledAgain(r *modelRun, op, was *modelOp) error {
 	m.drop(former)
 	world := *op.modelWorld
 	world.child = &c
-	op.modelWorld, op.seen = &world, 0
+	op.modelWorld, op.claimed = &world, false
+	if op.begunBefore = op.started; op.open {
+		op.begunBefore--
+	}
+	op.failedBefore, op.seen = op.failedBefore+op.seen, 0
 	m.calls[callKey(c.promise, c.incarnation)] = &c
 	if op.cancelled || r.cancels(c.promise) {
 		m.tell(&c, false)

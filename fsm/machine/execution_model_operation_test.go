@@ -120,7 +120,10 @@ func (m *executionModel) attemptStarted(r *modelRun, e journal.InvokeStarted) er
 		return refuse(r, "%s begins while it is being cancelled", e.Promise)
 	case op.invoke == journal.InvokeFunction:
 		c := op.child
-		if c.begun <= op.started && len(m.answersTo(c)) == 0 && op.seen >= len(c.failures) && !op.cancelled {
+		if op.claimed && m.act.restart == r.id {
+			break
+		}
+		if c.begun <= op.started-op.begunBefore && len(m.answersTo(c)) == 0 && op.seen >= len(c.failures) && !op.cancelled {
 			return refuse(r, "attempt %d of child %s begins, and workers have begun %d", op.started+1, e.Promise, c.begun)
 		}
 	}
@@ -238,6 +241,8 @@ func (m *executionModel) cancelDone(r *modelRun, op *modelOp, got string) error 
 	byThis := target.resolved && target.result == modelCancelled && !target.cancelled
 	possible := timer || target.call == journal.KindInvokeScheduled && !local(target.invoke)
 	switch {
+	case got == op.answered: // a restart records it again, wherever the operation's result stands now
+		target.cancelled = target.cancelled || got == "\x01"
 	case got == "\x01" && possible && (!target.resolved && (!target.cancelled || target.child != nil) || byThis):
 		target.cancelled = true
 		if target.child != nil {
@@ -252,6 +257,6 @@ func (m *executionModel) cancelDone(r *modelRun, op *modelOp, got string) error 
 	default:
 		return refuse(r, "its cancel of %d answers %q: %+v", op.target, got, target)
 	}
-	op.resolved, op.open, op.result = true, false, got
+	op.resolved, op.open, op.result, op.answered = true, false, got, got
 	return nil
 }

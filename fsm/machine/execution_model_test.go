@@ -103,6 +103,10 @@ type modelOp struct {
 	members   []uint32 // of a join set
 	consumed  bool
 	kept      bool // by a restart: what its child did before that the journal may not say
+	// begunBefore and failedBefore are the attempts that the journal has of children in whose place this one began.
+	// claimed: the former incarnation's journal had more attempts than the restart keeps, of whichever child.
+	begunBefore, failedBefore int
+	claimed                   bool
 }
 
 // modelWorld is what an operation did outside its execution's journal. A restart that keeps the operation keeps it.
@@ -111,6 +115,8 @@ type modelWorld struct {
 	flight *modelFlight
 	fireAt int64
 	target uint32 // of a cancel
+	// answered is what a cancel has answered, in this incarnation or a former one.
+	answered string
 	// made is the id of a promise that clients settle.
 	made string
 }
