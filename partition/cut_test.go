@@ -184,7 +184,7 @@ func channelIn(t *testing.T, src, dst state.Reader, from, to uint32) cut.Channel
 	if err != nil || err2 != nil || err3 != nil {
 		t.Fatal(err, err2, err3)
 	}
-	c := cut.Channel{Sent: cut.End(sent), Received: cut.End{Epoch: epoch, Last: through}, First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
+	c := cut.Channel{Sent: cut.End{Epoch: sent.Epoch, Last: sent.Last}, Received: cut.End{Epoch: epoch, Last: through}, First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
 	if len(msgs) > 0 {
 		c.First.Last = msgs[0].Seq
 	}

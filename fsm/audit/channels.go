@@ -70,17 +70,33 @@ func (a *auditor) message(key, value []byte) {
 
 // channel checks the sending end of a channel: its last number is that of the newest message.
 func (a *auditor) channel(key, value []byte) {
-	dst, epoch, last, ok := a.channelEnd(key, value)
+	dst, ch, ok := a.channelEnd(key, value)
 	if !ok {
 		return
 	}
+	epoch, last := ch.Epoch, ch.Last
 	a.otherPartition(dst, "a channel to the number")
+	if ch.Bytes > 0 {
+		a.outboxBytes(dst, ch.Bytes)
+	}
 	if a.Has(keys.OutboxOf(dst, epoch, last)) {
 		if beyond := a.firstMessage(dst, keys.OutboxOf(dst, epoch, last+1)); beyond != "" {
 			a.found("", peer(dst), RuleChannel, "the outbox has %s, the channel is at %d of epoch %d", beyond, last, epoch)
 		}
 	} else if some := a.firstMessage(dst, keys.Number(keys.Outbox, dst)); some != "" {
 		a.found("", peer(dst), RuleChannel, "the outbox has %s, and not number %d of epoch %d, at which the channel is", some, last, epoch)
+	}
+}
+
+// outboxBytes checks the bytes that a channel counts against its messages.
+func (a *auditor) outboxBytes(dst uint32, counted uint64) {
+	prefix, n := keys.Number(keys.Outbox, dst), uint64(0)
+	a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+		n += uint64(len(value))
+		return true
+	})
+	if n != counted {
+		a.found("", peer(dst), RuleChannel, "the outbox has messages of %d bytes, the channel counts %d", n, counted)
 	}
 }
 
@@ -98,21 +114,24 @@ func (a *auditor) firstMessage(dst uint32, from []byte) (name string) {
 
 // inbox checks the form of a channel's receiving end, and that another partition sends: its value depends on that one.
 func (a *auditor) inbox(key, value []byte) {
-	if source, _, _, ok := a.channelEnd(key, value); ok {
+	if source, ch, ok := a.channelEnd(key, value); ok {
 		a.otherPartition(source, "an inbox for messages")
+		if ch.Bytes > 0 {
+			a.found("", peer(source), RuleChannel, "an inbox counts %d bytes of an outbox", ch.Bytes)
+		}
 	}
 }
 
-func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint64, ok bool) {
+func (a *auditor) channelEnd(key, value []byte) (other uint32, c state.Channel, ok bool) {
 	if len(key) != 1+4 {
 		a.damaged("", "", key, fmt.Sprintf("it has %d bytes", len(key)))
-		return 0, 0, 0, false
+		return 0, c, false
 	}
 	other = binary.BigEndian.Uint32(key[1:])
 	c, err := state.DecodeChannel(value)
 	if err != nil {
 		a.damaged("", peer(other), key, "it is no end of a channel: "+err.Error())
-		return 0, 0, 0, false
+		return 0, c, false
 	}
-	return other, c.Epoch, c.Last, true
+	return other, c, true
 }

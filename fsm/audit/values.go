@@ -58,6 +58,7 @@ import (
 //	pending task                   task, ready queue                              queued, place
 //	execution                      header, visibility index                       execution, listed
 //	message number                 message, key, channel                          message, channel
+//	bytes of an outbox             messages, channel                              outboxBytes
 //	child's end, child's start     message, promises                              sender
 //	stored reply                   reply, its age, count, forgotten               reply, replyAge, countReplies
 //	time                           clock, entries, promises                       entries, promiseValue

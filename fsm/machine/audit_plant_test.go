@@ -467,6 +467,17 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.drop(keys.OutboxOf(far, 1, last))
 		}},
 		{"no channel", audit.RuleChannel, "partition 1", func(s *plot) { s.drop(keys.Number(keys.Channel, far)) }},
+		{"a channel that counts too many bytes", audit.RuleChannel, "partition 1", func(s *plot) {
+			ch, err := state.ReadChannel(s.state, keys.Number(keys.Channel, far))
+			if err != nil || ch.Bytes == 0 {
+				t.Fatalf("%+v: %v", ch, err)
+			}
+			ch.Bytes++
+			s.put(keys.Number(keys.Channel, far), ch.Encode())
+		}},
+		{"an inbox that counts bytes", audit.RuleChannel, "partition 1", func(s *plot) {
+			s.put(keys.Number(keys.Inbox, far), state.Channel{Epoch: 1, Last: 1, Bytes: 1}.Encode())
+		}},
 		{"a message for another", audit.RuleChannel, "done", func(s *plot) {
 			b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
 				Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{}}})

@@ -71,7 +71,7 @@ func (w *world) channelBetween(src, dst *state.MemReader, from, to uint32) cut.C
 	if err != nil || err2 != nil || err3 != nil {
 		w.t.Fatalf("channel from %d to %d: %v, %v, %v", from, to, err, err2, err3)
 	}
-	c := cut.Channel{Sent: cut.End(sent), Received: cut.End{Epoch: epoch, Last: through}, First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
+	c := cut.Channel{Sent: cut.End{Epoch: sent.Epoch, Last: sent.Last}, Received: cut.End{Epoch: epoch, Last: through}, First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
 	if len(msgs) > 0 {
 		c.First.Last = msgs[0].Seq
 	}

@@ -23,10 +23,33 @@ func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
 	if err != nil {
 		return err
 	}
+	if t.m.feature >= state.LevelFunctions {
+		if ch.Bytes == 0 {
+			ch.Bytes = t.outboxBytes(dst, ch)
+		}
+		ch.Bytes += uint64(len(b))
+	}
 	t.put(keys.OutboxOf(dst, ch.Epoch, ch.Last), b)
 	t.put(key, ch.Encode())
 	t.fx.Outbox = append(t.fx.Outbox, dst)
 	return nil
+}
+
+// outboxBytes counts the bytes of an outbox whose channel, before a message more, does not say them: it is empty, unless
+// its messages are of a lower feature level.
+func (t *txn) outboxBytes(dst uint32, ch state.Channel) (n uint64) {
+	if _, waits := t.get(keys.OutboxOf(dst, ch.Epoch, ch.Last-1)); !waits {
+		return 0
+	}
+	front, err := state.OutboxFront(t, dst)
+	if err != nil {
+		panic(state.Fault{Err: err})
+	}
+	t.scan(front, keys.After(keys.Number(keys.Outbox, dst)), func(_, value []byte) bool {
+		n += uint64(len(value))
+		return true
+	})
+	return n
 }
 
 // channel reads one end of a channel.

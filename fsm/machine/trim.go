@@ -31,12 +31,19 @@ func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	if bytes.Compare(lower, upper) >= 0 {
 		return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil
 	}
-	t.scan(lower, upper, func(key, _ []byte) bool {
+	size := uint64(0)
+	t.scan(lower, upper, func(key, value []byte) bool {
 		trimmed = append(trimmed, append([]byte(nil), key...))
+		size += uint64(len(value))
 		return true
 	})
 	for _, key := range trimmed {
 		t.remove(key)
+	}
+	key := keys.Number(keys.Channel, req.Destination)
+	if ch := t.channel(key); ch.Bytes > 0 && size > 0 {
+		ch.Bytes -= min(size, ch.Bytes)
+		t.put(key, ch.Encode())
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil
 }

@@ -53,18 +53,31 @@ func OutboxFront(r Reader, destination uint32) ([]byte, error) {
 }
 
 // Channel is one end of a channel to or from another partition: its epoch, and the last number given or seen.
-type Channel struct{ Epoch, Last uint64 }
+type Channel struct {
+	Epoch, Last uint64
+	// Bytes are those of the messages in the outbox, as stored. Only a sending end counts them, from LevelFunctions on: 0
+	// with messages in the outbox says that they were not counted.
+	Bytes uint64
+}
 
 func (c Channel) Encode() []byte {
 	e := encoder{}
 	e.u64(c.Epoch)
 	e.u64(c.Last)
+	if c.Bytes > 0 {
+		e.u64(c.Bytes)
+	}
 	return e.b
 }
 
 func DecodeChannel(b []byte) (Channel, error) {
 	d := decoder{b: b}
-	c := Channel{d.u64(), d.u64()}
+	c := Channel{Epoch: d.u64(), Last: d.u64()}
+	if len(d.b) > 0 {
+		if c.Bytes = d.u64(); c.Bytes == 0 {
+			d.fail("bytes of an empty outbox")
+		}
+	}
 	return c, d.end()
 }
 

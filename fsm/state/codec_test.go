@@ -121,6 +121,7 @@ func TestGoldenBytes(t *testing.T) {
 		"node":                 {row.Encode(), "0106017301ffffff01e8070204060403050166016f"},
 		"heartbeats":           {EncodeHeartbeats([]StepHeartbeat{{Child: 1, Name: "s", Attempt: 2, AtMS: 3, Details: []byte("d")}}), "01010173020601" + "64"},
 		"channel":              {Channel{Epoch: 300, Last: 7}.Encode(), "ac0207"},
+		"channel with bytes":   {Channel{Epoch: 300, Last: 7, Bytes: 200}.Encode(), "ac0207c801"},
 		"open listing":         {ListingOpen("f"), "66"},
 		"closed listing":       {ListingClosed("f", 5), "01660a"},
 	} {

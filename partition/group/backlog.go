@@ -19,12 +19,13 @@ import (
 // The outbox keeps each message until its destination has applied it, so a sender that is faster than an entity must
 // wait before it sends. The source's leader refuses the commits of such functions and entities before it proposes them,
 // and their workers commit again: while the entity's partition says that its backlog is full, and while the outbox to
-// that partition holds outboxBound messages. The leader learns of full backlogs from the answers to shipments, and asks
+// that partition holds outboxBound messages or outboxBytes. The leader learns of full backlogs from the answers to shipments, and asks
 // every askPause until they are full no more. What it knows is memory; the next leader learns it from its first
 // shipments. Two entities that are full of each other's signals would wait for ever: a worker fails an operation whose
 // signals stay refused.
 const (
 	outboxBound = 16_384
+	outboxBytes = 64 << 20
 	askPause    = 250 * time.Millisecond
 	maxAsked    = 256
 	holdRetry   = 500 * time.Millisecond
@@ -48,14 +49,10 @@ func (s *shipper) holdBack(cmd *commandv1.Command) *api.Error {
 			refused = api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the backlog of entity %q is full", entityID)
 		} else if !slices.Contains(checked, destination) {
 			checked = append(checked, destination)
-			n := uint64(0)
 			_ = s.l.r.store.View(func(r state.Reader) error {
-				n = unacknowledged(r, destination, acked)
+				refused = outboxFull(r, destination, acked)
 				return nil
 			})
-			if n >= outboxBound {
-				refused = api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d messages wait for partition %d, the bound is %d", n, destination, outboxBound)
-			}
 		}
 		if refused != nil {
 			refused = refused.With("namespace", cmd.Namespace).With("id", entityID).With("rule", state.RuleEntityBacklog).
@@ -110,6 +107,19 @@ func unacknowledged(r state.Reader, destination uint32, acked state.Channel) uin
 		return 0
 	}
 	return ch.Last - first + 1
+}
+
+// outboxFull refuses what would add to a full outbox. The bytes are those of all its messages, of which a trim removes the
+// acknowledged ones soon: they count while some message is not acknowledged.
+func outboxFull(r state.Reader, destination uint32, acked state.Channel) *api.Error {
+	n := unacknowledged(r, destination, acked)
+	if n >= outboxBound {
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d messages wait for partition %d, the bound is %d", n, destination, outboxBound)
+	}
+	if ch, err := query.Sent(r, destination); err == nil && n > 0 && ch.Bytes >= outboxBytes {
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "messages of %d bytes wait for partition %d, the bound is %d", ch.Bytes, destination, outboxBytes)
+	}
+	return nil
 }
 
 // inSection reports whether a commit's execution is in a critical section.

@@ -148,6 +148,26 @@ func TestHoldBackOfLongOutbox(t *testing.T) {
 	}
 }
 
+// A leader holds back signals to a partition while the messages for it have too many bytes, and one of them was not
+// acknowledged.
+func TestHoldBackOfLargeOutbox(t *testing.T) {
+	for _, c := range []struct {
+		bytes, last, acked uint64
+		held               bool
+	}{{outboxBytes - 1, 9, 5, false}, {outboxBytes, 9, 5, true}, {outboxBytes, 9, 9, false}, {outboxBytes, 9, 0, false}, {outboxBytes, 9, 8, true}} {
+		st := state.NewMemReader()
+		st.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1), Value: state.Channel{Epoch: 1, Last: c.last, Bytes: c.bytes}.Encode()}})
+		acked := state.Channel{}
+		if c.acked > 0 {
+			acked = state.Channel{Epoch: 1, Last: c.acked}
+		}
+		refused := outboxFull(st, 1, acked)
+		if (refused != nil) != c.held || refused != nil && refused.Reason != perdurev1.Reason_REASON_OVERLOADED {
+			t.Errorf("%+v: %v", c, refused)
+		}
+	}
+}
+
 // A leadership that knows of no acknowledgement counts all that its outbox holds.
 func TestUnacknowledgedOfNewLeadership(t *testing.T) {
 	const first, last = 40, 57

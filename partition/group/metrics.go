@@ -85,4 +85,11 @@ func (f figures) ShipStalled() time.Duration {
 	return 0
 }
 
+func (f figures) OutboxBytes() uint64 {
+	if l := f.serving(); l != nil {
+		return l.ship.outbox()
+	}
+	return 0
+}
+
 func (f figures) LastAudit() *perdurev1.ReplicaAudit { return f.audited.Load() }

@@ -37,6 +37,8 @@ type shipper struct {
 	full map[uint32]map[state.Ref]bool
 	// since is when messages for a destination began to wait, or when some were last delivered.
 	since map[uint32]time.Time
+	// bytes are those of the outbox of each destination when it was last shipped or trimmed.
+	bytes map[uint32]uint64
 }
 
 // Bounds of one shipment. One message always travels, however large; it is far below peers.MaxMessage. The node's
@@ -74,7 +76,7 @@ func (s *shipment) arrived() {
 
 func newShipper(l *leadership) *shipper {
 	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{},
-		acked: map[uint32]state.Channel{}, ackedIn: map[uint32]uint64{}, trimming: map[uint32]bool{}, full: map[uint32]map[state.Ref]bool{}, since: map[uint32]time.Time{}}
+		acked: map[uint32]state.Channel{}, ackedIn: map[uint32]uint64{}, trimming: map[uint32]bool{}, full: map[uint32]map[state.Ref]bool{}, since: map[uint32]time.Time{}, bytes: map[uint32]uint64{}}
 }
 
 // wake signals that the outbox has messages for these partitions. It does not block.
@@ -194,6 +196,7 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (more bool, err e
 	}); err != nil {
 		return false, err
 	}
+	s.measure(destination)
 	if len(msgs) == 0 {
 		s.progress(destination, true)
 		return false, nil
@@ -266,7 +269,31 @@ func (s *shipper) trim(destination uint32) {
 			continue
 		}
 		trimmed, pause = through, trimPause
+		s.measure(destination)
 	}
+}
+
+// measure notes how many bytes the outbox for a destination has.
+func (s *shipper) measure(destination uint32) {
+	_ = s.l.r.store.View(func(r state.Reader) error { // what cannot be read keeps its figure
+		ch, err := query.Sent(r, destination)
+		if err == nil {
+			s.mu.Lock()
+			s.bytes[destination] = ch.Bytes
+			s.mu.Unlock()
+		}
+		return err
+	})
+}
+
+// outbox is how many bytes wait for the destination that has the most.
+func (s *shipper) outbox() (most uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.bytes {
+		most = max(most, n)
+	}
+	return most
 }
 
 // progress notes that messages were delivered, or that the outbox held none when it was read.

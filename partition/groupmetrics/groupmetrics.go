@@ -30,11 +30,12 @@ type Replica interface {
 	// Stuck counts the open executions that wait for code that fits their journals; false without a state.
 	Stuck() (int, bool)
 	// WaitingQueues counts the queues that may hold unassigned tasks. DeadlineLag is how late the earliest expired
-	// deadline is, ShipStalled the longest time without progress of a waiting message. All are 0 where the replica does
-	// not lead.
+	// deadline is, ShipStalled the longest time without progress of a waiting message, OutboxBytes the bytes of the
+	// messages for the partition for which the most wait. All are 0 where the replica does not lead.
 	WaitingQueues() int
 	DeadlineLag() time.Duration
 	ShipStalled() time.Duration
+	OutboxBytes() uint64
 	// LastAudit is nil before the first background audit has ended.
 	LastAudit() *perdurev1.ReplicaAudit
 }
@@ -260,6 +261,9 @@ var gauges = []struct {
 	}, false},
 	{"ship_stalled_seconds", "Time without progress while messages wait for another partition, the longest, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return r.ShipStalled().Seconds(), true
+	}, false},
+	{"outbox_bytes", "Bytes of the messages that wait for the partition for which the most wait, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+		return float64(r.OutboxBytes()), true
 	}, false},
 }
 

@@ -31,6 +31,22 @@ var channelBugs = []mutation.Bug{
 		From: "return ch.Last - acked.Last", To: "return acked.Last", Tests: "TestHoldBackOfLongOutbox",
 	},
 	{
+		File: "partition/group/backlog.go", Rule: "hold back: an outbox is bounded in bytes",
+		From: "n > 0 && ch.Bytes >= outboxBytes", To: "n > outboxBound && ch.Bytes >= outboxBytes", Tests: "TestHoldBackOfLargeOutbox",
+	},
+	{
+		File: "partition/group/backlog.go", Rule: "hold back: bytes that are acknowledged hold nobody back",
+		From: "n > 0 && ch.Bytes >= outboxBytes", To: "ch.Bytes >= outboxBytes", Tests: "TestHoldBackOfLargeOutbox",
+	},
+	{
+		File: "fsm/machine/outbox.go", Rule: "channel: messages of a lower feature level are counted, too",
+		From: "n += uint64(len(value))", To: "n = uint64(len(value))", Tests: "TestOutboxBytes",
+	},
+	{
+		File: "fsm/machine/trim.go", Rule: "channel: a trim takes the bytes of its messages off",
+		From: "ch.Bytes -= min(size, ch.Bytes)", To: "ch.Bytes -= min(size, ch.Bytes-1)", Tests: "TestOutboxBytes",
+	},
+	{
 		File: "partition/group/backlog.go", Rule: "hold back: entities that signal wait like functions",
 		From: "range cmd.GetCommitEntity().GetSignals() {", To: "range cmd.GetCommitEntity().GetSignals()[:0] {", Tests: "TestHoldBack", Hangs: 20 * time.Second,
 	},
