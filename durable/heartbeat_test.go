@@ -115,8 +115,8 @@ func TestUnansweredHeartbeat(t *testing.T) {
 	}
 }
 
-// The Welcome shows what happened while the stream was broken: the lost task ends without effect, and its
-// unanswered commit is not sent again.
+// What happened while the stream was broken: the lost task ends without effect, and its unanswered commit, which is sent
+// again, is refused.
 func TestLostWhileDisconnected(t *testing.T) {
 	f := newFake(t)
 	var seen events
@@ -136,8 +136,8 @@ func TestLostWhileDisconnected(t *testing.T) {
 	f.wait("the second stream", func() bool { return len(f.hellos) == 2 })
 	until(t, "the activation's end", func() bool { return seen.count(EventActivationEnded) > 0 })
 	f.mu.Lock()
-	if asked != 1 || len(f.commits) != 0 {
-		t.Errorf("%d commits arrived", asked)
+	if asked != 2 || f.stale != 1 || len(f.commits) != 0 {
+		t.Errorf("%d commits arrived, %d were stale", asked, f.stale)
 	}
 	f.mu.Unlock()
 	f.wake("x")
@@ -177,6 +177,35 @@ func TestEndedBeforeHeartbeat(t *testing.T) {
 		t.Error("the task is not lost")
 	}
 	close(release)
+}
+
+// A commit that ended its task may be without an answer when its stream breaks. The next Welcome has the task among the lost
+// ones, and the commit, sent again, is answered: nothing was lost.
+func TestEndedBeforeWelcome(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	ends := 0
+	f.onCommit = func(_ *fakeExec, c *perdurev1.Commit) fault {
+		if c.GetEvents()[len(c.GetEvents())-1].GetExecutionCompleted() == nil {
+			return fault{}
+		}
+		ends++
+		return fault{after: ends == 1}
+	}
+	f.worker(WorkerOptions{OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) { return "done", nil })
+	}))
+	f.start("x", "f", "")
+	f.wait("the second stream", func() bool { return len(f.hellos) == 2 })
+	until(t, "the activation's end", func() bool { return seen.count(EventActivationEnded) > 0 })
+	if n := seen.count(EventLost); n != 0 {
+		t.Errorf("%d tasks are lost", n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if held := f.hellos[1].GetHeld(); len(held) != 1 || f.stale != 0 {
+		t.Errorf("held %v, %d stale commits", held, f.stale)
+	}
 }
 
 // A task that is sent again is not run twice; one that was acquired again replaces the older.

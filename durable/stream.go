@@ -485,7 +485,7 @@ func (w *Worker) greet(s *session) int {
 // welcome makes s a live session and repeats the calls that no live session has sent. capacity is the credit
 // of its Hello.
 func (w *Worker) welcome(s *session, m *perdurev1.Welcome, capacity int) {
-	w.loseAll(m.GetLost())
+	w.loseUnasked(m.GetLost())
 	w.mu.Lock()
 	w.sessions, s.since = append(w.sessions, s), w.clock.Now()
 	w.hellos = 0
@@ -776,10 +776,9 @@ func (w *Worker) sendBeat(s *session) {
 }
 
 // heartbeatReply applies the answer to a heartbeat, or a message of the same form that the node sends by
-// itself. A hold that waits for the answer to a call is not lost yet: its own commit may have ended the task. The answer
-// says which.
+// itself.
 func (w *Worker) heartbeatReply(reply *perdurev1.HeartbeatReply) {
-	w.loseAll(slices.DeleteFunc(slices.Clone(reply.GetLost()), w.asks))
+	w.loseUnasked(reply.GetLost())
 	for _, token := range reply.GetCancelling() {
 		if t := w.holdOf(token); t != nil {
 			t.askCancel()

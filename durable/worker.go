@@ -628,6 +628,12 @@ func (w *Worker) loseAll(tokens []*perdurev1.TaskToken) {
 	}
 }
 
+// loseUnasked is loseAll without the holds that wait for the answer to a call: their own commits may have ended the
+// tasks. The answer says which; a session that begins asks for it again.
+func (w *Worker) loseUnasked(tokens []*perdurev1.TaskToken) {
+	w.loseAll(slices.DeleteFunc(slices.Clone(tokens), w.asks))
+}
+
 // asks reports whether a call for the token's hold has no answer yet.
 func (w *Worker) asks(token *perdurev1.TaskToken) bool {
 	w.mu.Lock()

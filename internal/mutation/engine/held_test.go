@@ -40,6 +40,10 @@ var heldBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/stream.go", Rule: "held: a commit that ended the task answers before a heartbeat calls the task lost",
-		From: `slices.DeleteFunc(slices.Clone(reply.GetLost()), w.asks)`, To: `reply.GetLost()`, Tests: "TestEndedBeforeHeartbeat",
+		From: `w.loseUnasked(reply.GetLost())`, To: `w.loseAll(reply.GetLost())`, Tests: "TestEndedBeforeHeartbeat",
+	},
+	{
+		File: "durable/stream.go", Rule: "held: a commit that ended the task answers before a Welcome calls the task lost",
+		From: `w.loseUnasked(m.GetLost())`, To: `w.loseAll(m.GetLost())`, Tests: "TestEndedBeforeWelcome",
 	},
 }
