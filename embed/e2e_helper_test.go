@@ -25,7 +25,7 @@ import (
 const (
 	// testTimeout bounds every wait of these tests. It is long because the machine may be busy; no test waits
 	// for it to pass.
-	testTimeout = 90 * time.Second
+	testTimeout = 4 * time.Minute
 	// stopTime bounds the stop of a node, which gives a part of it to calls that do not end by themselves.
 	stopTime = 30 * time.Second
 	// longLease is the lease of workers in tests that are not about lost workers: longer than any stall of
