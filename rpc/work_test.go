@@ -478,16 +478,17 @@ func TestSilentWorker(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	w := connect(t, n)
-	raw, err := w.tasks.Work(t.Context()) // each call has a time of its own, a busy machine takes long for all of them
-	if err != nil {
-		t.Fatal(err)
-	}
-	// It takes more tasks than its connection holds, and reads none of them.
+	// It takes more tasks than its connection holds, and reads none of them. Its stream begins after the starts: a busy
+	// machine may take longer for them than a stream may be without its Hello.
 	const executions = 40
 	for i := range executions {
 		if _, err := w.executions.Start(soon(t), &perdurev1.StartRequest{Namespace: w.ns, Id: fmt.Sprint("e", i), Function: "f", Input: big(256 << 10), AllowUnknownFunction: true}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	raw, err := w.tasks.Work(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := raw.Send(&perdurev1.WorkRequest{CallId: 1, Kind: &perdurev1.WorkRequest_Hello{Hello: &perdurev1.Hello{
 		WorkerId: "deaf", Namespace: w.ns, Functions: []string{"f"}, Capacity: 2 * executions, LeaseMs: 600_000}}}); err != nil {
