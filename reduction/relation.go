@@ -56,20 +56,21 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 			return denotation{}, &TopologyError{Rule: RuleNodeOnce, Nodes: []NodeID{d.ids[i]}}
 		}
 	}
+	number := numbers(d.ids)
 	d.arcs = make([]arc, len(edges))
 	for i, e := range edges {
-		from, ok := slices.BinarySearch(d.ids, e.From)
+		from, ok := number[e.From]
 		if !ok {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
 		}
-		to, ok := slices.BinarySearch(d.ids, e.To)
+		to, ok := number[e.To]
 		if !ok {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.To, e.From}}
 		}
 		if from == to {
 			return denotation{}, &TopologyError{Rule: RuleNoSelfEdge, Nodes: []NodeID{e.From}}
 		}
-		d.arcs[i] = arcOf(int32(from), int32(to))
+		d.arcs[i] = arcOf(from, to)
 	}
 	d.arcs = compact(d.arcs)
 	if len(d.arcs) > lim.edges {
@@ -78,15 +79,21 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 	return d, nil
 }
 
+// numbers maps each id to its place.
+func numbers(ids []NodeID) map[NodeID]int32 {
+	out := make(map[NodeID]int32, len(ids))
+	for i, id := range ids {
+		out[id] = int32(i)
+	}
+	return out
+}
+
 // relate builds the two adjacencies of a denotation without self edges, and refuses cycles.
 func relate(d denotation) (*Relation, error) {
 	if len(d.ids) > 0 && d.ids[0] == "" {
 		return nil, &TopologyError{Rule: RuleNodeNamed, Nodes: []NodeID{""}}
 	}
-	r := &Relation{ids: d.ids, number: make(map[NodeID]int32, len(d.ids))}
-	for i, id := range d.ids {
-		r.number[id] = int32(i)
-	}
+	r := &Relation{ids: d.ids, number: numbers(d.ids)}
 	r.succ = spread(len(d.ids), d.arcs, arc.from, arc.to)
 	r.pred = spread(len(d.ids), d.arcs, arc.to, arc.from)
 	if cycle := r.sortTopologically(); cycle != nil {
