@@ -293,7 +293,7 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		FormatMajorVersion:          format,
 		MemTableSize:                s.opts.MemTableBytes,
 		MemTableStopWritesThreshold: 2,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       8, // at 4, a quarter more is rewritten
 		L0StopWritesThreshold:       32,
 		MaxOpenFiles:                512,
 		Logger:                      fatalLogger{s.opts.Logger, s},
