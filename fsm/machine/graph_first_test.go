@@ -36,7 +36,7 @@ func TestFirstRunIsWhatIsRead(t *testing.T) {
 				t.Errorf("%s: another graph or another state is read", run)
 			}
 			for _, r := range []*graphRun{&have, &read} {
-				r.graph, r.engine, r.undo, r.alone = nil, nil, nil, false
+				r.graph, r.engine, r.undo, r.spare, r.alone = nil, nil, nil, nil, false
 			}
 			if !reflect.DeepEqual(have, read) {
 				t.Errorf("%s: have\n%+v\nread\n%+v", run, have, read)

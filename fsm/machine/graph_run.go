@@ -42,7 +42,8 @@ type graphRun struct {
 	// busy: advance is running; ended holds the attempts that end meanwhile. Neither outlasts a transaction.
 	busy  bool
 	ended []recovery.Promise
-	undo  *runUndo
+	// undo is nil between transactions; spare is the memory of the next one's.
+	undo, spare *runUndo
 }
 
 // runCounts are sums over the rows.
@@ -71,7 +72,12 @@ func (r *graphRun) begin() {
 		return
 	}
 	r.engine.Begin()
-	r.undo = &runUndo{children: len(r.byChild), unobserved: r.unobserved, counts: r.counts}
+	u := r.spare
+	if r.spare = nil; u == nil {
+		u = &runUndo{}
+	}
+	u.children, u.unobserved, u.counts = len(r.byChild), r.unobserved, r.counts
+	r.undo = u
 }
 
 func (r *graphRun) commit() {
@@ -79,7 +85,7 @@ func (r *graphRun) commit() {
 		return
 	}
 	r.engine.Commit()
-	r.undo, r.busy, r.ended = nil, false, nil
+	r.over()
 }
 
 func (r *graphRun) rollback() {
@@ -96,6 +102,17 @@ func (r *graphRun) rollback() {
 		set.put(n, !set.has(n))
 	}
 	r.byChild, r.unobserved, r.counts = r.byChild[:u.children], u.unobserved, u.counts
+	r.over()
+}
+
+// over ends the transaction. The memory of a large one is not kept.
+func (r *graphRun) over() {
+	const kept = 64
+	if u := r.undo; u != nil && cap(u.rows) <= kept && cap(u.toggled) <= kept {
+		clear(u.rows)
+		u.rows, u.toggled, u.unobserved = u.rows[:0], u.toggled[:0], nil
+		r.spare = u
+	}
 	r.undo, r.busy, r.ended = nil, false, nil
 }
 
