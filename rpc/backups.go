@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"perdure/api"
@@ -13,6 +15,7 @@ const (
 	maxCutTime     = 5 * time.Minute
 	maxListTime    = time.Minute
 	maxReadTime    = time.Hour
+	maxHashTime    = 10 * time.Minute
 	maxReleaseTime = time.Minute
 )
 
@@ -46,13 +49,31 @@ func (b *backups) Read(in *perdurev1.ReadFileRequest, stream perdurev1.Backups_R
 	if err := firstError(partitionNumber(in.Partition), cutNumber(in.Cut)); err != nil {
 		return err
 	}
-	if in.Name == "" || len(in.Name) > maxFileNameBytes {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the name has %d bytes, 1 to %d are allowed", len(in.Name), maxFileNameBytes)
+	if err := checkpointFile(in.Name); err != nil {
+		return err
 	}
 	_, err := operate(stream.Context(), b.s, maxReadTime, errStopping(), func(ctx context.Context, o Operator) (struct{}, error) {
 		return struct{}{}, o.ReadCheckpoint(ctx, in, stream.Send)
 	})
 	return err
+}
+
+// Hash implements Backups.
+func (b *backups) Hash(ctx context.Context, in *perdurev1.HashFileRequest) (*perdurev1.HashFileResponse, error) {
+	if err := firstError(partitionNumber(in.Partition), cutNumber(in.Cut), checkpointFile(in.Name)); err != nil {
+		return nil, err
+	}
+	return operate(ctx, b.s, maxHashTime, errStopping(), func(ctx context.Context, o Operator) (*perdurev1.HashFileResponse, error) {
+		sum := sha256.New()
+		err := o.ReadCheckpoint(ctx, &perdurev1.ReadFileRequest{Cut: in.Cut, Partition: in.Partition, Name: in.Name}, func(c *perdurev1.FileChunk) error {
+			_, err := sum.Write(c.Data)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &perdurev1.HashFileResponse{Sha256: hex.EncodeToString(sum.Sum(nil))}, nil
+	})
 }
 
 // Release implements Backups.
@@ -63,6 +84,14 @@ func (b *backups) Release(ctx context.Context, in *perdurev1.ReleaseCutRequest) 
 	return operate(ctx, b.s, maxReleaseTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.ReleaseCutResponse, error) {
 		return o.ReleaseCut(ctx, in)
 	})
+}
+
+// checkpointFile refuses what is no name of a file.
+func checkpointFile(name string) error {
+	if name == "" || len(name) > maxFileNameBytes {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the name has %d bytes, 1 to %d are allowed", len(name), maxFileNameBytes)
+	}
+	return nil
 }
 
 // cutNumber refuses what is no cut.

@@ -1,6 +1,8 @@
 package rpc_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"strings"
@@ -58,6 +60,12 @@ func TestBackupsAskTheOperator(t *testing.T) {
 		t.Errorf("the end of the file: %v", err)
 	}
 	asked(read)
+	// The hash of a file is that of what Read sends.
+	sum, err := c.Hash(soon(t), &perdurev1.HashFileRequest{Cut: 3, Partition: 2, Name: "f"})
+	if want := sha256.Sum256([]byte("ab")); err != nil || sum.Sha256 != hex.EncodeToString(want[:]) {
+		t.Errorf("hash: %v, %v", sum, err)
+	}
+	asked(&perdurev1.ReadFileRequest{Cut: 3, Partition: 2, Name: "f"})
 	release := &perdurev1.ReleaseCutRequest{Cut: 3}
 	if got, err := c.Release(soon(t), release); err != nil || got.Released != 1 {
 		t.Errorf("release: %v, %v", got, err)
@@ -80,6 +88,10 @@ func TestBackupsRefusals(t *testing.T) {
 		if err == nil {
 			_, err = stream.Recv()
 		}
+		refused(t, in.String(), err, bad)
+	}
+	for _, in := range []*perdurev1.HashFileRequest{{}, {Cut: 1}, {Name: "f"}, {Cut: 1, Partition: 16384, Name: "f"}, {Cut: 1, Name: strings.Repeat("f", 256)}} {
+		_, err := c.Hash(soon(t), in)
 		refused(t, in.String(), err, bad)
 	}
 	_, err := c.Release(soon(t), &perdurev1.ReleaseCutRequest{})

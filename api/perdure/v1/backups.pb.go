@@ -580,6 +580,112 @@ func (x *ReleaseCutResponse) GetUnreachable() []string {
 	return nil
 }
 
+type HashFileRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Cut       uint64                 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	Partition uint32                 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// As List names it.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashFileRequest) Reset() {
+	*x = HashFileRequest{}
+	mi := &file_perdure_v1_backups_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashFileRequest) ProtoMessage() {}
+
+func (x *HashFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_backups_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashFileRequest.ProtoReflect.Descriptor instead.
+func (*HashFileRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_backups_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *HashFileRequest) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *HashFileRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *HashFileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type HashFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of all bytes, in lower-case hexadecimal digits.
+	Sha256        string `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashFileResponse) Reset() {
+	*x = HashFileResponse{}
+	mi := &file_perdure_v1_backups_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashFileResponse) ProtoMessage() {}
+
+func (x *HashFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_backups_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashFileResponse.ProtoReflect.Descriptor instead.
+func (*HashFileResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_backups_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HashFileResponse) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
 var File_perdure_v1_backups_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_backups_proto_rawDesc = "" +
@@ -622,11 +728,18 @@ const file_perdure_v1_backups_proto_rawDesc = "" +
 	"\x03cut\x18\x01 \x01(\x04R\x03cut\"R\n" +
 	"\x12ReleaseCutResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\rR\breleased\x12 \n" +
-	"\vunreachable\x18\x02 \x03(\tR\vunreachable2\x8e\x02\n" +
+	"\vunreachable\x18\x02 \x03(\tR\vunreachable\"U\n" +
+	"\x0fHashFileRequest\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"*\n" +
+	"\x10HashFileResponse\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha2562\xd1\x02\n" +
 	"\aBackups\x126\n" +
 	"\x03Cut\x12\x16.perdure.v1.CutRequest\x1a\x17.perdure.v1.CutResponse\x12C\n" +
 	"\x04List\x12\x1c.perdure.v1.ListFilesRequest\x1a\x1d.perdure.v1.ListFilesResponse\x12<\n" +
-	"\x04Read\x12\x1b.perdure.v1.ReadFileRequest\x1a\x15.perdure.v1.FileChunk0\x01\x12H\n" +
+	"\x04Read\x12\x1b.perdure.v1.ReadFileRequest\x1a\x15.perdure.v1.FileChunk0\x01\x12A\n" +
+	"\x04Hash\x12\x1b.perdure.v1.HashFileRequest\x1a\x1c.perdure.v1.HashFileResponse\x12H\n" +
 	"\aRelease\x12\x1d.perdure.v1.ReleaseCutRequest\x1a\x1e.perdure.v1.ReleaseCutResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
@@ -641,7 +754,7 @@ func file_perdure_v1_backups_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_backups_proto_rawDescData
 }
 
-var file_perdure_v1_backups_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_perdure_v1_backups_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_perdure_v1_backups_proto_goTypes = []any{
 	(*CutRequest)(nil),         // 0: perdure.v1.CutRequest
 	(*CutResponse)(nil),        // 1: perdure.v1.CutResponse
@@ -653,23 +766,27 @@ var file_perdure_v1_backups_proto_goTypes = []any{
 	(*FileChunk)(nil),          // 7: perdure.v1.FileChunk
 	(*ReleaseCutRequest)(nil),  // 8: perdure.v1.ReleaseCutRequest
 	(*ReleaseCutResponse)(nil), // 9: perdure.v1.ReleaseCutResponse
+	(*HashFileRequest)(nil),    // 10: perdure.v1.HashFileRequest
+	(*HashFileResponse)(nil),   // 11: perdure.v1.HashFileResponse
 }
 var file_perdure_v1_backups_proto_depIdxs = []int32{
-	2, // 0: perdure.v1.CutResponse.checkpoints:type_name -> perdure.v1.Checkpoint
-	5, // 1: perdure.v1.ListFilesResponse.files:type_name -> perdure.v1.CutFile
-	0, // 2: perdure.v1.Backups.Cut:input_type -> perdure.v1.CutRequest
-	3, // 3: perdure.v1.Backups.List:input_type -> perdure.v1.ListFilesRequest
-	6, // 4: perdure.v1.Backups.Read:input_type -> perdure.v1.ReadFileRequest
-	8, // 5: perdure.v1.Backups.Release:input_type -> perdure.v1.ReleaseCutRequest
-	1, // 6: perdure.v1.Backups.Cut:output_type -> perdure.v1.CutResponse
-	4, // 7: perdure.v1.Backups.List:output_type -> perdure.v1.ListFilesResponse
-	7, // 8: perdure.v1.Backups.Read:output_type -> perdure.v1.FileChunk
-	9, // 9: perdure.v1.Backups.Release:output_type -> perdure.v1.ReleaseCutResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2,  // 0: perdure.v1.CutResponse.checkpoints:type_name -> perdure.v1.Checkpoint
+	5,  // 1: perdure.v1.ListFilesResponse.files:type_name -> perdure.v1.CutFile
+	0,  // 2: perdure.v1.Backups.Cut:input_type -> perdure.v1.CutRequest
+	3,  // 3: perdure.v1.Backups.List:input_type -> perdure.v1.ListFilesRequest
+	6,  // 4: perdure.v1.Backups.Read:input_type -> perdure.v1.ReadFileRequest
+	10, // 5: perdure.v1.Backups.Hash:input_type -> perdure.v1.HashFileRequest
+	8,  // 6: perdure.v1.Backups.Release:input_type -> perdure.v1.ReleaseCutRequest
+	1,  // 7: perdure.v1.Backups.Cut:output_type -> perdure.v1.CutResponse
+	4,  // 8: perdure.v1.Backups.List:output_type -> perdure.v1.ListFilesResponse
+	7,  // 9: perdure.v1.Backups.Read:output_type -> perdure.v1.FileChunk
+	11, // 10: perdure.v1.Backups.Hash:output_type -> perdure.v1.HashFileResponse
+	9,  // 11: perdure.v1.Backups.Release:output_type -> perdure.v1.ReleaseCutResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_backups_proto_init() }
@@ -683,7 +800,7 @@ func file_perdure_v1_backups_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_backups_proto_rawDesc), len(file_perdure_v1_backups_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	Backups_Cut_FullMethodName     = "/perdure.v1.Backups/Cut"
 	Backups_List_FullMethodName    = "/perdure.v1.Backups/List"
 	Backups_Read_FullMethodName    = "/perdure.v1.Backups/Read"
+	Backups_Hash_FullMethodName    = "/perdure.v1.Backups/Hash"
 	Backups_Release_FullMethodName = "/perdure.v1.Backups/Release"
 )
 
@@ -42,6 +43,9 @@ type BackupsClient interface {
 	List(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
 	// Read streams one file of a checkpoint, from offset to its end. Refusals are as those of List.
 	Read(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error)
+	// Hash has the node read one file of a checkpoint and hash it: a file that a backup has already is not copied again.
+	// Refusals are as those of List.
+	Hash(ctx context.Context, in *HashFileRequest, opts ...grpc.CallOption) (*HashFileResponse, error)
 	// Release removes the checkpoints of a cut on the node that is called, and on the others as far as they answer.
 	// Repeating it is safe.
 	Release(ctx context.Context, in *ReleaseCutRequest, opts ...grpc.CallOption) (*ReleaseCutResponse, error)
@@ -94,6 +98,16 @@ func (c *backupsClient) Read(ctx context.Context, in *ReadFileRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backups_ReadClient = grpc.ServerStreamingClient[FileChunk]
 
+func (c *backupsClient) Hash(ctx context.Context, in *HashFileRequest, opts ...grpc.CallOption) (*HashFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HashFileResponse)
+	err := c.cc.Invoke(ctx, Backups_Hash_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *backupsClient) Release(ctx context.Context, in *ReleaseCutRequest, opts ...grpc.CallOption) (*ReleaseCutResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseCutResponse)
@@ -121,6 +135,9 @@ type BackupsServer interface {
 	List(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
 	// Read streams one file of a checkpoint, from offset to its end. Refusals are as those of List.
 	Read(*ReadFileRequest, grpc.ServerStreamingServer[FileChunk]) error
+	// Hash has the node read one file of a checkpoint and hash it: a file that a backup has already is not copied again.
+	// Refusals are as those of List.
+	Hash(context.Context, *HashFileRequest) (*HashFileResponse, error)
 	// Release removes the checkpoints of a cut on the node that is called, and on the others as far as they answer.
 	// Repeating it is safe.
 	Release(context.Context, *ReleaseCutRequest) (*ReleaseCutResponse, error)
@@ -142,6 +159,9 @@ func (UnimplementedBackupsServer) List(context.Context, *ListFilesRequest) (*Lis
 }
 func (UnimplementedBackupsServer) Read(*ReadFileRequest, grpc.ServerStreamingServer[FileChunk]) error {
 	return status.Error(codes.Unimplemented, "method Read not implemented")
+}
+func (UnimplementedBackupsServer) Hash(context.Context, *HashFileRequest) (*HashFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Hash not implemented")
 }
 func (UnimplementedBackupsServer) Release(context.Context, *ReleaseCutRequest) (*ReleaseCutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
@@ -214,6 +234,24 @@ func _Backups_Read_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Backups_ReadServer = grpc.ServerStreamingServer[FileChunk]
 
+func _Backups_Hash_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HashFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackupsServer).Hash(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backups_Hash_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackupsServer).Hash(ctx, req.(*HashFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Backups_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseCutRequest)
 	if err := dec(in); err != nil {
@@ -246,6 +284,10 @@ var Backups_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "List",
 			Handler:    _Backups_List_Handler,
+		},
+		{
+			MethodName: "Hash",
+			Handler:    _Backups_Hash_Handler,
 		},
 		{
 			MethodName: "Release",
