@@ -14,6 +14,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/backup"
 	"perdure/client"
 	"perdure/fsm"
 	"perdure/partition/identity"
@@ -192,9 +193,41 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 			}
 		}
 	}
+	c = c.backup(err)
 	var hinted *hintedError
 	if errors.As(err, &hinted) {
 		c.hint = hinted.hint
+	}
+	return c
+}
+
+// backup is the complaint if the error is one of backups.
+func (c complaint) backup(err error) complaint {
+	var (
+		missing   *backup.NotFoundError
+		busy      *backup.BusyError
+		damaged   *backup.DamagedError
+		verified  *damagedBackupError
+		store     *backup.StoreError
+		unreached *backup.ReplicasError
+	)
+	switch {
+	case c.reason == "INTERRUPTED":
+	case errors.As(err, &verified), errors.As(err, &damaged):
+		c.exit, c.reason, c.message = exitFailed, "DAMAGED", err.Error()
+		c.hint = "perdure backup verify names every damaged file; with --discard the next backup copies them again"
+	case errors.As(err, &missing):
+		c.exit, c.reason, c.message = exitNotFound, "BACKUP_NOT_FOUND", err.Error()
+		c.hint = "perdure backup list shows the backups"
+	case errors.As(err, &busy):
+		c.exit, c.reason, c.message = exitConflict, "BUSY", err.Error()
+		c.hint = "perdure backup list shows it; an interrupted backup is continued by create, or deleted by perdure backup delete"
+	case errors.As(err, &store):
+		c.exit, c.reason, c.message = exitFailed, "STORE", err.Error()
+		c.hint = "nothing that was stored is lost; repeat the command to continue"
+	case errors.As(err, &unreached):
+		c.exit, c.reason, c.message = exitUnavailable, "UNAVAILABLE", err.Error()
+		c.hint = "perdure cluster status shows the nodes; repeat the command to continue"
 	}
 	return c
 }

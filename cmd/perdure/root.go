@@ -27,7 +27,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "perdure",
 		Short: "Control a Perdure cluster",
 		Long: `Control a Perdure cluster: start and cancel executions, run graphs, settle
-promises, repair replicas, and check what the cluster stores.
+promises, repair replicas, make backups, and check what the cluster stores.
 
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 5 unavailable or not finished in time (retry).
@@ -72,7 +72,7 @@ at URL/decode or URL/encode, all values in base64, and answers in the same form.
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
 		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.purgeCommand(), a.retryCommand(), a.restartCommand(), a.replayCheckCommand(),
 		a.promiseCommand(), a.entityCommand(), a.verifyCommand(),
-		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
+		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.backupCommand(), a.tokenCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	exemplifyCompletion(root)

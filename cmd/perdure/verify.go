@@ -21,6 +21,7 @@ const progressEvery = 2 * time.Second
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
 	data       string
+	backup     string
 	namespaces []string
 	parallel   int
 	// compareWithin bounds the comparison of a cluster's replicas.
@@ -31,12 +32,12 @@ func (a *app) verifyCommand() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check a cluster or a data directory by all rules",
-		Long: `Check the state of a cluster or of a stopped node against the rules of journals, the
-recovery protocol and the server. Every violation is named by rule, id and journal
+		Short: "Check a cluster, a data directory or a backup by all rules",
+		Long: `Check the state of a cluster, of a stopped node or of a backup against the rules of
+journals, the recovery protocol and the server. Every violation is named by rule, id and journal
 entry. Nothing is changed.
 
-Without --data the command checks a live cluster, in three parts:
+Without --data and --backup the command checks a live cluster, in three parts:
 1. Every node audits each of its replicas on a snapshot, one after the other, while it
    serves. This needs a token for all namespaces; with another token the part is
    skipped, and the output says so.
@@ -50,28 +51,39 @@ With --data the command reads the directory of a stopped node: all partitions an
 namespaces. If the node was killed, the end of its log is first applied to the states
 in memory, from a copy of the log in the system's temporary folder.
 
+With --backup the command reads a backup, the newest at the URL or the one that is named:
+first every byte, then each partition's state, in the system's temporary folder, and that
+the states are of one moment. "perdure backup --help" says what a URL is.
+
 An audit checks every journal, promise, task, graph run, callback, deadline, queue,
 listing, message and stored reply; that values stored twice are equal; and that every
 open execution has a wake source.
 
 Exit codes: 0 no violations, 1 violations or a damaged store, 2 bad usage, 3 no such
-directory, 5 no node answers, a replica could not be compared in time, or a running
+directory or backup, 5 no node answers, a replica could not be compared in time, or a running
 process uses the directory.`,
 		Example: `  perdure verify
   perdure verify --namespace default,acme --json
-  perdure verify --data ./perdure-data`,
-		Args: exactly(),
+  perdure verify --data ./perdure-data
+  perdure verify --backup s3://backups/perdure`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.data, "data", "", "data `directory` of a stopped node")
+	flags.StringVar(&o.backup, "backup", "", "`URL` of backups; a name may follow (default: the newest)")
 	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`names` of namespaces, with commas ("+envNamespace+"; \""+client.DefaultNamespace+"\" if missing)")
-	flags.IntVar(&o.parallel, "parallel", 8, "executions (with --data: partitions) checked at once")
+	flags.IntVar(&o.parallel, "parallel", 8, "executions (otherwise: partitions) checked at once")
 	flags.DurationVar(&o.compareWithin, "compare-within", 30*time.Second, "time to find a common index of all replicas")
 	if err := cmd.MarkFlagDirname("data"); err != nil {
 		panic(err) // only if the flag does not exist
 	}
-	cmd.RunE = do(func(ctx context.Context, _ []string) error {
-		offline := cmd.Flags().Changed("data")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if most := min(1, len(o.backup)); len(args) > most {
+			return usagef("unexpected argument %q", args[most])
+		}
+		return nil
+	}
+	cmd.RunE = do(func(ctx context.Context, args []string) error {
+		offline, backedUp := cmd.Flags().Changed("data"), cmd.Flags().Changed("backup")
 		switch {
 		case o.parallel < 1:
 			return usagef("--parallel %d: must be at least 1", o.parallel)
@@ -79,6 +91,12 @@ process uses the directory.`,
 			return usagef("--compare-within %v: must be more than 0", o.compareWithin)
 		case offline && o.data == "":
 			return usagef("--data: names no directory")
+		case offline && backedUp:
+			return usagef("--data and --backup exclude each other")
+		case backedUp && (len(o.namespaces) > 0 || a.namespace != "" || len(a.addrs) > 0):
+			return usagef("--backup checks everything in a backup: --addr and --namespace are for a live cluster")
+		case backedUp:
+			return a.verifyBackup(ctx, o.backup, args, o.parallel)
 		case offline && (len(o.namespaces) > 0 || a.namespace != "" || len(a.addrs) > 0):
 			return usagef("--data checks everything in a directory: --addr and --namespace are for a live cluster")
 		case offline:
@@ -264,11 +282,13 @@ func names(list []string) []any {
 	return out
 }
 
-// progress prints how far a verification is, at most every progressEvery. It is safe for concurrent use.
+// progress prints how far a long command is, at most every progressEvery. It is safe for concurrent use.
 type progress struct {
-	a    *app
-	mu   sync.Mutex
-	last time.Time
+	a *app
+	// doing is the first word of each line; "" for verifying.
+	doing string
+	mu    sync.Mutex
+	last  time.Time
 }
 
 func (a *app) newProgress() *progress { return &progress{a: a, last: a.now()} }
@@ -282,6 +302,6 @@ func (p *progress) at(say func() string) {
 	defer p.mu.Unlock()
 	if now := p.a.now(); now.Sub(p.last) >= progressEvery {
 		p.last = now
-		fmt.Fprintf(p.a.stderr, "verifying: %s\n", say())
+		fmt.Fprintf(p.a.stderr, "%s: %s\n", cmp.Or(p.doing, "verifying"), say())
 	}
 }
