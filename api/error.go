@@ -122,7 +122,7 @@ func Code(r perdurev1.Reason) codes.Code {
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
 		perdurev1.Reason_REASON_SHUTTING_DOWN:
 		return codes.Unavailable
-	case perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL:
+	case perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_QUOTA_EXCEEDED:
 		return codes.ResourceExhausted
 	case perdurev1.Reason_REASON_UNAUTHENTICATED:
 		return codes.Unauthenticated

@@ -54,7 +54,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		DiskReserve:        c.DiskReserve,
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
-		Retention: c.retention(), RetentionInterval: c.RetentionInterval,
+		Retention: c.retention(), RetentionInterval: c.RetentionInterval, Quotas: c.quotas(),
 		Logger: log, Rand: rand.Reader,
 		PendingBytes: admission.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
 	}

@@ -161,6 +161,11 @@ type Config struct {
 	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h.
 	RetentionInterval time.Duration
 
+	// Quota bounds what namespaces use of the whole cluster: NAMESPACE=open:N for open executions, bytes:SIZE for what is stored,
+	// starts:N/s; "*" names every namespace that is not named. The leaders of partitions refuse what begins work with
+	// QUOTA_EXCEEDED. All nodes of a cluster should have the same. Empty: no limits.
+	Quota []string
+
 	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a
 	// newer one. No earlier version can serve in the cluster from then on.
 	AutoUpgrade bool

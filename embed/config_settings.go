@@ -163,6 +163,8 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.Retention }, check: checkRetention},
 	{Flag: "retention-interval", Unit: "duration", Help: "interval of purges, 1s to 24h",
 		at: func(c *Config) any { return &c.RetentionInterval }, check: durationBetween(time.Second, 24*time.Hour)},
+	{Flag: "quota", Unit: "ns=limit,…", Help: "limit namespaces: NS=open:1000,bytes:10GiB,starts:50/s",
+		at: func(c *Config) any { return &c.Quota }, check: checkQuota},
 	{Flag: "auto-upgrade", Unit: "bool", Help: "raise the feature level once every node knows the next",
 		at: func(c *Config) any { return &c.AutoUpgrade }},
 	{Flag: "check-invariants", Unit: "bool", Help: "check all invariants before storing; halt on violation",

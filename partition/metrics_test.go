@@ -16,6 +16,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/groupmetrics"
 	"perdure/partition/grouptest"
+	"perdure/partition/quota"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
 )
@@ -82,6 +83,7 @@ func TestMetricNames(t *testing.T) {
 	for _, c := range groupmetrics.New(SystemClock{}, nil, nil).Collectors() {
 		c.Describe(descs)
 	}
+	quota.New(quota.Options{}).Describe(descs)
 	close(descs)
 	for d := range descs {
 		if name := regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1]; !slices.Contains(names, name) {

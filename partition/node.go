@@ -29,6 +29,7 @@ import (
 	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
+	"perdure/partition/quota"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
 	"perdure/partition/repair"
@@ -74,6 +75,8 @@ type Config struct {
 	// the beginning of one round of purges the next begins.
 	Retention         retention.Policy
 	RetentionInterval time.Duration
+	// Quotas bound what namespaces use of the cluster.
+	Quotas quota.Quotas
 
 	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
 	Advertise string
@@ -141,6 +144,8 @@ type Node struct {
 	auditDone chan struct{}
 	retention *retention.Retention
 	retained  chan struct{} // closed when the retention has ended
+	quota     *quota.Quota
+	metered   chan struct{} // closed when the quotas' exchange has ended
 	transfers *election.Transfers
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping    chan struct{}
@@ -173,7 +178,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: group.NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
-		auditDone: make(chan struct{}), retained: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
+		auditDone: make(chan struct{}), retained: make(chan struct{}), metered: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
@@ -200,7 +205,7 @@ func Start(cfg Config) (n *Node, err error) {
 		Hints: cfg.Hints, Ahead: cfg.Ahead, FeatureLevel: cfg.featureLevel, AutoUpgrade: cfg.AutoUpgrade, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
 	n.auditor = newAuditor(n)
-	n.retention = newRetention(n)
+	n.retention, n.quota = newRetention(n), newQuota(n)
 	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
 	n.contents.Sweep()
 	if n.former, err = repair.OpenQuarantine(cfg.FS, cfg.DataDir); err != nil {
@@ -225,6 +230,11 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.metrics.disk.follow(n.disk.Guard)
+	if cfg.Registerer != nil {
+		if err := cfg.Registerer.Register(n.quota); err != nil {
+			return n, err
+		}
+	}
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = peers.New(n.mux, n.cluster.MayCall, n.metrics.peers.unread.Inc)
 	n.router = newRouter(n.identity.Partitions, n.shared, n.clock)
@@ -302,6 +312,10 @@ func Start(cfg Config) (n *Node, err error) {
 	go func() {
 		defer close(n.retained)
 		n.retention.Run()
+	}()
+	go func() {
+		defer close(n.metered)
+		n.quota.Run()
 	}()
 	if n.identity.Alone() {
 		close(n.diskDone)
@@ -414,7 +428,7 @@ func (n *Node) newReplica(p uint32) *group.Replica {
 		MaxPending: n.cfg.MaxPendingCommands, SnapshotBytes: n.cfg.SnapshotBytes, TrailingBytes: n.cfg.TrailingBytes,
 		Raft: n.raftConfig, Port: n.mux, Address: n.mux.Addr().String(), Addresses: n.cluster.Addresses(),
 		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
-		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
+		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level, Admit: n.quota.Admit,
 			DiskLevel:  func() disk.Level { return n.disk.majority(n.clock.Now()) },
 			DisksStuck: func() bool { return n.disk.quorum(n.clock.Now()) >= disk.Critical }},
 	})

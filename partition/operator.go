@@ -52,6 +52,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		}
 		node.Quarantined, node.Disk, node.FeatureLevel = answers[i].GetQuarantined(), answers[i].GetDisk(), m.FeatureLevel
 		node.Retention = answers[i].GetRetention()
+		out.Quotas = sumQuotas(out.Quotas, answers[i].GetQuotas())
 		if answers[i] != nil {
 			node.FeatureLevel = answers[i].FeatureLevel
 		}

@@ -14,7 +14,7 @@ type report struct{ n *Node }
 // node returns the state of this node's replicas.
 func (r report) node() *commandv1.NodeStatus {
 	out := &commandv1.NodeStatus{NodeId: r.n.identity.NodeID, ServerId: r.n.identity.ServerID, DirectoryEpoch: r.n.Directory().GetEpoch(), Quarantined: r.n.former.List(), Disk: r.n.disk.report(),
-		FeatureLevel: r.n.cfg.knownLevel(), Retention: r.n.retention.Status()}
+		FeatureLevel: r.n.cfg.knownLevel(), Retention: r.n.retention.Status(), Quotas: r.n.quota.Use()}
 	for _, of := range r.n.router.Replicas() {
 		out.Replicas = append(out.Replicas, r.replica(of))
 	}

@@ -23,7 +23,8 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `Show the nodes of the cluster, the leader of each partition, the progress of each
 replica, and whether the replicas of a partition are equal. The last lines are
 "healthy:", or one "problem:" for each problem and then "served:", the partitions
-that still answer; then "retention:", how long what has ended is kept; then notes.
+that still answer; then "retention:", how long what has ended is kept, and "quota:", what
+a namespace uses of its limits; then notes.
 
 Problems are: an unreachable node, a partition or the directory without a leader, a
 halted replica, replicas that differ, a disk low on space, a replica with a PROBLEM

@@ -215,6 +215,9 @@ func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []stri
 	if text := retentionText(s); text != "" {
 		lines = append(lines, "retention: "+text)
 	}
+	for _, u := range s.GetQuotas() {
+		lines = append(lines, "quota: "+quotaText(u))
+	}
 	for _, n := range notes {
 		lines = append(lines, "note: "+n)
 	}

@@ -190,6 +190,7 @@ func aloneCluster() *perdurev1.ClusterStatus {
 func rebuiltCluster() *perdurev1.ClusterStatus {
 	s := wellCluster()
 	s.Nodes[2].ClockOffsetMs = 900
+	s.Quotas = []*perdurev1.NamespaceUse{{Namespace: "billing", Open: 12, OpenLimit: 1000, Bytes: 3 << 20, BytesLimit: 1 << 30, StartsLimit: 50, Refused: 7}}
 	s.Nodes[1].Retention = &perdurev1.RetentionStatus{}
 	s.Nodes[2].Retention.Idle = "command purge needs feature level 5, the cluster is at 4"
 	s.Partitions[0].Replicas[1].State = "rebuilding"

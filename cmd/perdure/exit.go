@@ -262,7 +262,7 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_FEATURE_LEVEL:
 		return exitConflict
 	}
-	if api.Retryable(r) {
+	if api.Retryable(r) || r == perdurev1.Reason_REASON_QUOTA_EXCEEDED {
 		return exitUnavailable
 	}
 	return exitFailed // CORRUPT, missing credentials or rights, and unknown reasons: a retry does not help

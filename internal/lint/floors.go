@@ -63,7 +63,7 @@ var table = []place{
 	{dir: "partition/admission", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/auditor", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
-	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/admission", "partition/disk", "partition/groupmetrics", "partition/identity", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/watch", "partition/workers"}},
+	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/admission", "partition/disk", "partition/groupmetrics", "partition/identity", "partition/quota", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/watch", "partition/workers"}},
 	{dir: "partition/groupmetrics", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/grouptest", floor: partitionFloor, siblings: []string{"partition/identity"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},

@@ -8,6 +8,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/grouptest"
+	"perdure/partition/quota"
 )
 
 // A large command is followed by a pause in proportion, and only while clients' small ones come.
@@ -127,7 +128,7 @@ func TestRefusedWhileAnEntryIsUnderWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _, ok := r.pending.add(cmd, lead, reserved)
+	p, _, ok := r.pending.add(cmd, lead, reserved, quota.Charge{})
 	if !ok {
 		t.Fatal("not queued")
 	}

@@ -11,6 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/internal/callstream/async"
 	"perdure/partition/admission"
+	"perdure/partition/quota"
 )
 
 // proposal is one command on its way into the log, and the callers that wait for its outcome. The lock of its
@@ -21,6 +22,7 @@ type proposal struct {
 	// another leader since, and may have acted on a refusal.
 	lead     *leadership
 	reserved admission.Reservation
+	charge   quota.Charge
 	// seq orders the proposals of a replica as they came.
 	seq uint64
 	// waiting counts the callers that still wait.
@@ -103,7 +105,7 @@ func sameRequest(a, b *commandv1.Command) bool {
 // leadership, the caller joins it: both wait for one outcome, and the log gets the command once. A caller
 // that has joined releases its own reservation; otherwise answer or leave does. ok is false when too many
 // commands wait.
-func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved admission.Reservation) (p *proposal, joined, ok bool) {
+func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved admission.Reservation, charge quota.Charge) (p *proposal, joined, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	id := string(cmd.GetRequest().GetId())
@@ -119,7 +121,7 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved admissi
 		return nil, false, false
 	}
 	q.seq++
-	p = &proposal{cmd: cmd, lead: lead, reserved: reserved, seq: q.seq, waiting: 1, done: make(chan struct{})}
+	p = &proposal{cmd: cmd, lead: lead, reserved: reserved, charge: charge, seq: q.seq, waiting: 1, done: make(chan struct{})}
 	if reserved.Bytes() > maxEntryBytes {
 		p.lane = large
 		q.bulk.waiting.Add(1)
@@ -261,6 +263,7 @@ func (q *pending) settleLocked(p *proposal) {
 		delete(q.requests, id)
 	}
 	q.admission.Release(p.reserved)
+	p.charge.Release()
 }
 
 // len is how many commands are queued.

@@ -5,6 +5,7 @@ import (
 
 	"perdure/internal/clock"
 	"perdure/partition/admission"
+	"perdure/partition/quota"
 )
 
 // Large commands do not keep small ones waiting, nor the other way round, and each lane is in order.
@@ -18,7 +19,7 @@ func TestLanesTakeTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, ok := q.add(cmd, nil, reserved)
+		p, _, ok := q.add(cmd, nil, reserved, quota.Charge{})
 		if !ok {
 			t.Fatal("refused")
 		}

@@ -161,7 +161,15 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 		r.metrics.Sheds.Inc()
 		return nil, over
 	}
-	p, joined, ok := r.pending.add(cmd, lead, reserved)
+	charge, refused := r.charge(cmd)
+	if refused != nil {
+		r.pending.admission.Release(reserved)
+		return nil, refused
+	}
+	p, joined, ok := r.pending.add(cmd, lead, reserved, charge)
+	if joined || !ok {
+		charge.Release()
+	}
 	if !ok {
 		r.pending.admission.Release(reserved)
 		r.metrics.Sheds.Inc()

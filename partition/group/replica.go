@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/semaphore"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
@@ -21,6 +22,7 @@ import (
 	"perdure/partition/disk"
 	"perdure/partition/groupmetrics"
 	"perdure/partition/identity"
+	"perdure/partition/quota"
 	"perdure/partition/raftgroup"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
@@ -50,6 +52,9 @@ type Env struct {
 	// DiskLevel is the level at which a majority of the replicas can store an entry of this node. It must not
 	// block.
 	DiskLevel func() disk.Level
+	// Admit charges a command to its namespace's quotas, or refuses it; exists reports whether the execution that it would start
+	// exists. Nil without quotas.
+	Admit func(cmd *commandv1.Command, exists func() bool) (quota.Charge, *api.Error)
 	// DisksStuck reports that a majority's disks are critical, so that no leader proposes. It must not block.
 	DisksStuck func() bool
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/quota"
 )
 
 // TestNoProposalOutlivesItsLeadership: what was queued under one leadership is not proposed under the next.
@@ -16,7 +17,7 @@ func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	former, _, _ := r.pending.add(cmd, &leadership{r: &r.leader}, reserved)
+	former, _, _ := r.pending.add(cmd, &leadership{r: &r.leader}, reserved, quota.Charge{})
 	if res := present.wait(); res.err != nil {
 		t.Errorf("the present one: %v", res.err)
 	}

@@ -1156,7 +1156,9 @@ type NodeStatus struct {
 	// The newest feature level that its program knows; 0 if the program does not report one.
 	FeatureLevel uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	// Its retention; absent if the program does not report one.
-	Retention     *v1.RetentionStatus `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *v1.RetentionStatus `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
+	// What namespaces with a quota use of the partitions that the node leads.
+	Quotas        []*v1.NamespaceUse `protobuf:"bytes,10,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1250,6 +1252,13 @@ func (x *NodeStatus) GetFeatureLevel() uint64 {
 func (x *NodeStatus) GetRetention() *v1.RetentionStatus {
 	if x != nil {
 		return x.Retention
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetQuotas() []*v1.NamespaceUse {
+	if x != nil {
+		return x.Quotas
 	}
 	return nil
 }
@@ -2053,7 +2062,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xb9\x03\n" +
+	"_partition\"\xeb\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -2064,7 +2073,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\vquarantined\x18\x06 \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
 	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\x129\n" +
-	"\tretention\x18\t \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\"\x9a\x04\n" +
+	"\tretention\x18\t \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\x120\n" +
+	"\x06quotas\x18\n" +
+	" \x03(\v2\x18.perdure.v1.NamespaceUseR\x06quotas\"\x9a\x04\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2191,18 +2202,19 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*v1.QuarantinedReplica)(nil),        // 35: perdure.v1.QuarantinedReplica
 	(*v1.DiskStatus)(nil),                // 36: perdure.v1.DiskStatus
 	(*v1.RetentionStatus)(nil),           // 37: perdure.v1.RetentionStatus
-	(*v1.ReplicaAudit)(nil),              // 38: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 39: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 40: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 41: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 42: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 43: perdure.v1.UpgradeRequest
-	(*v1.ReleaseCutRequest)(nil),         // 44: perdure.v1.ReleaseCutRequest
-	(*Reply)(nil),                        // 45: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 46: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 47: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 48: perdure.v1.UpgradeResponse
-	(*v1.ReleaseCutResponse)(nil),        // 49: perdure.v1.ReleaseCutResponse
+	(*v1.NamespaceUse)(nil),              // 38: perdure.v1.NamespaceUse
+	(*v1.ReplicaAudit)(nil),              // 39: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 40: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 41: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 42: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 43: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 44: perdure.v1.UpgradeRequest
+	(*v1.ReleaseCutRequest)(nil),         // 45: perdure.v1.ReleaseCutRequest
+	(*Reply)(nil),                        // 46: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 47: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 48: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 49: perdure.v1.UpgradeResponse
+	(*v1.ReleaseCutResponse)(nil),        // 50: perdure.v1.ReleaseCutResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.CheckpointsReply.replicas:type_name -> perdure.command.v1.ReplicaCheckpoint
@@ -2220,50 +2232,51 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	35, // 12: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
 	36, // 13: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
 	37, // 14: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
-	19, // 15: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	38, // 16: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	39, // 17: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	40, // 18: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	40, // 19: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	5,  // 20: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	6,  // 21: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	8,  // 22: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
-	9,  // 23: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	11, // 24: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	16, // 25: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	20, // 26: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	22, // 27: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	24, // 28: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	26, // 29: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	28, // 30: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	41, // 31: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	42, // 32: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	43, // 33: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 34: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	0,  // 35: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
-	44, // 36: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
-	45, // 37: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	7,  // 38: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	7,  // 39: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
-	10, // 40: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	13, // 41: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	17, // 42: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	21, // 43: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	23, // 44: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	25, // 45: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	27, // 46: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	29, // 47: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	46, // 48: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	47, // 49: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	48, // 50: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	4,  // 51: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	1,  // 52: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
-	49, // 53: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
-	37, // [37:54] is the sub-list for method output_type
-	20, // [20:37] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	38, // 15: perdure.command.v1.NodeStatus.quotas:type_name -> perdure.v1.NamespaceUse
+	19, // 16: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	39, // 17: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	40, // 18: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	41, // 19: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	41, // 20: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	5,  // 21: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	6,  // 22: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	8,  // 23: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	9,  // 24: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	11, // 25: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	16, // 26: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	20, // 27: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	22, // 28: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	24, // 29: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	26, // 30: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	28, // 31: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	42, // 32: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	43, // 33: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	44, // 34: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 35: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	0,  // 36: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
+	45, // 37: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
+	46, // 38: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	7,  // 39: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 40: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	10, // 41: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	13, // 42: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	17, // 43: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	21, // 44: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	23, // 45: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	25, // 46: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	27, // 47: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	29, // 48: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	47, // 49: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	48, // 50: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	49, // 51: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	4,  // 52: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	1,  // 53: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
+	50, // 54: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
+	38, // [38:55] is the sub-list for method output_type
+	21, // [21:38] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }

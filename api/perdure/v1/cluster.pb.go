@@ -176,7 +176,9 @@ type ClusterStatus struct {
 	// Node id of the directory's leader; empty if none is known.
 	DirectoryLeader string `protobuf:"bytes,7,opt,name=directory_leader,json=directoryLeader,proto3" json:"directory_leader,omitempty"`
 	// The cluster's feature level; 0 if unknown. Upgrade raises it.
-	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// What namespaces with a quota use, summed over the nodes that answered; those that began work since the leaders did.
+	Quotas        []*NamespaceUse `protobuf:"bytes,9,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,6 +269,126 @@ func (x *ClusterStatus) GetFeatureLevel() uint64 {
 	return 0
 }
 
+func (x *ClusterStatus) GetQuotas() []*NamespaceUse {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// NamespaceUse is what a namespace uses of its quotas. A limit of 0 is none.
+type NamespaceUse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Open executions, and the bytes of stored keys and values.
+	Open  int64 `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Commands refused since the nodes started.
+	Refused    uint64 `protobuf:"varint,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	OpenLimit  int64  `protobuf:"varint,5,opt,name=open_limit,json=openLimit,proto3" json:"open_limit,omitempty"`
+	BytesLimit int64  `protobuf:"varint,6,opt,name=bytes_limit,json=bytesLimit,proto3" json:"bytes_limit,omitempty"`
+	// Per second.
+	StartsLimit int64 `protobuf:"varint,7,opt,name=starts_limit,json=startsLimit,proto3" json:"starts_limit,omitempty"`
+	// Up to where the node may go before the nodes exchange their use again; between nodes only.
+	OpenMost      int64 `protobuf:"varint,8,opt,name=open_most,json=openMost,proto3" json:"open_most,omitempty"`
+	BytesMost     int64 `protobuf:"varint,9,opt,name=bytes_most,json=bytesMost,proto3" json:"bytes_most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUse) Reset() {
+	*x = NamespaceUse{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUse) ProtoMessage() {}
+
+func (x *NamespaceUse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUse.ProtoReflect.Descriptor instead.
+func (*NamespaceUse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NamespaceUse) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *NamespaceUse) GetOpen() int64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetOpenLimit() int64 {
+	if x != nil {
+		return x.OpenLimit
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetBytesLimit() int64 {
+	if x != nil {
+		return x.BytesLimit
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetStartsLimit() int64 {
+	if x != nil {
+		return x.StartsLimit
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetOpenMost() int64 {
+	if x != nil {
+		return x.OpenMost
+	}
+	return 0
+}
+
+func (x *NamespaceUse) GetBytesMost() int64 {
+	if x != nil {
+		return x.BytesMost
+	}
+	return 0
+}
+
 type ClusterNode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -298,7 +420,7 @@ type ClusterNode struct {
 
 func (x *ClusterNode) Reset() {
 	*x = ClusterNode{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +432,7 @@ func (x *ClusterNode) String() string {
 func (*ClusterNode) ProtoMessage() {}
 
 func (x *ClusterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +445,7 @@ func (x *ClusterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterNode.ProtoReflect.Descriptor instead.
 func (*ClusterNode) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClusterNode) GetNodeId() string {
@@ -441,7 +563,7 @@ type RetentionStatus struct {
 
 func (x *RetentionStatus) Reset() {
 	*x = RetentionStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +575,7 @@ func (x *RetentionStatus) String() string {
 func (*RetentionStatus) ProtoMessage() {}
 
 func (x *RetentionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +588,7 @@ func (x *RetentionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionStatus.ProtoReflect.Descriptor instead.
 func (*RetentionStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetentionStatus) GetRules() []string {
@@ -519,7 +641,7 @@ type DiskStatus struct {
 
 func (x *DiskStatus) Reset() {
 	*x = DiskStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +653,7 @@ func (x *DiskStatus) String() string {
 func (*DiskStatus) ProtoMessage() {}
 
 func (x *DiskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +666,7 @@ func (x *DiskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStatus.ProtoReflect.Descriptor instead.
 func (*DiskStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DiskStatus) GetLevel() string {
@@ -616,7 +738,7 @@ type ClusterPartition struct {
 
 func (x *ClusterPartition) Reset() {
 	*x = ClusterPartition{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +750,7 @@ func (x *ClusterPartition) String() string {
 func (*ClusterPartition) ProtoMessage() {}
 
 func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +763,7 @@ func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPartition.ProtoReflect.Descriptor instead.
 func (*ClusterPartition) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ClusterPartition) GetPartition() uint32 {
@@ -721,7 +843,7 @@ type ClusterReplica struct {
 
 func (x *ClusterReplica) Reset() {
 	*x = ClusterReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +855,7 @@ func (x *ClusterReplica) String() string {
 func (*ClusterReplica) ProtoMessage() {}
 
 func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +868,7 @@ func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterReplica.ProtoReflect.Descriptor instead.
 func (*ClusterReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClusterReplica) GetNodeId() string {
@@ -820,7 +942,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +954,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +967,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 // VerifyEvent is one event of a verification on one node.
@@ -865,7 +987,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +999,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1012,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VerifyEvent) GetNodeId() string {
@@ -985,7 +1107,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1119,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1132,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VerifyProgress) GetPartition() uint32 {
@@ -1057,7 +1179,7 @@ type ReplicaAudit struct {
 
 func (x *ReplicaAudit) Reset() {
 	*x = ReplicaAudit{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1191,7 @@ func (x *ReplicaAudit) String() string {
 func (*ReplicaAudit) ProtoMessage() {}
 
 func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1204,7 @@ func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
 func (*ReplicaAudit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReplicaAudit) GetPartition() uint32 {
@@ -1198,7 +1320,7 @@ type AuditProblem struct {
 
 func (x *AuditProblem) Reset() {
 	*x = AuditProblem{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1332,7 @@ func (x *AuditProblem) String() string {
 func (*AuditProblem) ProtoMessage() {}
 
 func (x *AuditProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1345,7 @@ func (x *AuditProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
 func (*AuditProblem) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AuditProblem) GetRule() string {
@@ -1274,7 +1396,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1408,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1421,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -1332,7 +1454,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1466,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1479,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -1377,7 +1499,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1511,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1524,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -1429,7 +1551,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1563,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1576,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -1483,7 +1605,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1617,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1630,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -1538,7 +1660,7 @@ type QuarantinedReplica struct {
 
 func (x *QuarantinedReplica) Reset() {
 	*x = QuarantinedReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1672,7 @@ func (x *QuarantinedReplica) String() string {
 func (*QuarantinedReplica) ProtoMessage() {}
 
 func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1685,7 @@ func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedReplica.ProtoReflect.Descriptor instead.
 func (*QuarantinedReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QuarantinedReplica) GetPartition() uint32 {
@@ -1599,7 +1721,7 @@ type ForgetQuarantinedRequest struct {
 
 func (x *ForgetQuarantinedRequest) Reset() {
 	*x = ForgetQuarantinedRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1733,7 @@ func (x *ForgetQuarantinedRequest) String() string {
 func (*ForgetQuarantinedRequest) ProtoMessage() {}
 
 func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1746,7 @@ func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForgetQuarantinedRequest) GetNodeId() string {
@@ -1658,7 +1780,7 @@ type ForgetQuarantinedResponse struct {
 
 func (x *ForgetQuarantinedResponse) Reset() {
 	*x = ForgetQuarantinedResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1792,7 @@ func (x *ForgetQuarantinedResponse) String() string {
 func (*ForgetQuarantinedResponse) ProtoMessage() {}
 
 func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1805,7 @@ func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForgetQuarantinedResponse) GetForgotten() []*QuarantinedReplica {
@@ -1705,7 +1827,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x04R\x05level\x12\x18\n" +
 	"\awaiting\x18\x03 \x03(\rR\awaiting\"\x12\n" +
-	"\x10GetStatusRequest\"\xb8\x02\n" +
+	"\x10GetStatusRequest\"\xea\x02\n" +
 	"\rClusterStatus\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
@@ -1718,7 +1840,21 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
 	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\x12#\n" +
-	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xf8\x03\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\x120\n" +
+	"\x06quotas\x18\t \x03(\v2\x18.perdure.v1.NamespaceUseR\x06quotas\"\x8f\x02\n" +
+	"\fNamespaceUse\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04open\x18\x02 \x01(\x03R\x04open\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\x04R\arefused\x12\x1d\n" +
+	"\n" +
+	"open_limit\x18\x05 \x01(\x03R\topenLimit\x12\x1f\n" +
+	"\vbytes_limit\x18\x06 \x01(\x03R\n" +
+	"bytesLimit\x12!\n" +
+	"\fstarts_limit\x18\a \x01(\x03R\vstartsLimit\x12\x1b\n" +
+	"\topen_most\x18\b \x01(\x03R\bopenMost\x12\x1d\n" +
+	"\n" +
+	"bytes_most\x18\t \x01(\x03R\tbytesMost\"\xf8\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1854,61 +1990,63 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*UpgradeRequest)(nil),             // 0: perdure.v1.UpgradeRequest
 	(*UpgradeResponse)(nil),            // 1: perdure.v1.UpgradeResponse
 	(*GetStatusRequest)(nil),           // 2: perdure.v1.GetStatusRequest
 	(*ClusterStatus)(nil),              // 3: perdure.v1.ClusterStatus
-	(*ClusterNode)(nil),                // 4: perdure.v1.ClusterNode
-	(*RetentionStatus)(nil),            // 5: perdure.v1.RetentionStatus
-	(*DiskStatus)(nil),                 // 6: perdure.v1.DiskStatus
-	(*ClusterPartition)(nil),           // 7: perdure.v1.ClusterPartition
-	(*ClusterReplica)(nil),             // 8: perdure.v1.ClusterReplica
-	(*VerifyRequest)(nil),              // 9: perdure.v1.VerifyRequest
-	(*VerifyEvent)(nil),                // 10: perdure.v1.VerifyEvent
-	(*VerifyProgress)(nil),             // 11: perdure.v1.VerifyProgress
-	(*ReplicaAudit)(nil),               // 12: perdure.v1.ReplicaAudit
-	(*AuditProblem)(nil),               // 13: perdure.v1.AuditProblem
-	(*TransferLeadershipRequest)(nil),  // 14: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 15: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 16: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 17: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 18: perdure.v1.RebuildReplicaResponse
-	(*QuarantinedReplica)(nil),         // 19: perdure.v1.QuarantinedReplica
-	(*ForgetQuarantinedRequest)(nil),   // 20: perdure.v1.ForgetQuarantinedRequest
-	(*ForgetQuarantinedResponse)(nil),  // 21: perdure.v1.ForgetQuarantinedResponse
+	(*NamespaceUse)(nil),               // 4: perdure.v1.NamespaceUse
+	(*ClusterNode)(nil),                // 5: perdure.v1.ClusterNode
+	(*RetentionStatus)(nil),            // 6: perdure.v1.RetentionStatus
+	(*DiskStatus)(nil),                 // 7: perdure.v1.DiskStatus
+	(*ClusterPartition)(nil),           // 8: perdure.v1.ClusterPartition
+	(*ClusterReplica)(nil),             // 9: perdure.v1.ClusterReplica
+	(*VerifyRequest)(nil),              // 10: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 11: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 12: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 13: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 14: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 15: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 16: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 17: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 18: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 19: perdure.v1.RebuildReplicaResponse
+	(*QuarantinedReplica)(nil),         // 20: perdure.v1.QuarantinedReplica
+	(*ForgetQuarantinedRequest)(nil),   // 21: perdure.v1.ForgetQuarantinedRequest
+	(*ForgetQuarantinedResponse)(nil),  // 22: perdure.v1.ForgetQuarantinedResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
-	4,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	7,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	19, // 2: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	6,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
-	5,  // 4: perdure.v1.ClusterNode.retention:type_name -> perdure.v1.RetentionStatus
-	8,  // 5: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	12, // 6: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
-	11, // 7: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
-	12, // 8: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
-	13, // 9: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
-	16, // 10: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	19, // 11: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
-	2,  // 12: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	14, // 13: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	17, // 14: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	20, // 15: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	9,  // 16: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
-	0,  // 17: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 18: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	15, // 19: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	18, // 20: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	21, // 21: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	10, // 22: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
-	1,  // 23: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	5,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
+	8,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	4,  // 2: perdure.v1.ClusterStatus.quotas:type_name -> perdure.v1.NamespaceUse
+	20, // 3: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	7,  // 4: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
+	6,  // 5: perdure.v1.ClusterNode.retention:type_name -> perdure.v1.RetentionStatus
+	9,  // 6: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	13, // 7: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	12, // 8: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	13, // 9: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	14, // 10: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	17, // 11: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	20, // 12: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
+	2,  // 13: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	15, // 14: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	18, // 15: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	21, // 16: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	10, // 17: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	0,  // 18: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 19: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	16, // 20: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	19, // 21: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	22, // 22: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	11, // 23: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	1,  // 24: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -1916,21 +2054,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[10].OneofWrappers = []any{
+	file_perdure_v1_cluster_proto_msgTypes[11].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Audit)(nil),
 		(*VerifyEvent_Refused)(nil),
 		(*VerifyEvent_Done)(nil),
 	}
-	file_perdure_v1_cluster_proto_msgTypes[13].OneofWrappers = []any{}
 	file_perdure_v1_cluster_proto_msgTypes[14].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

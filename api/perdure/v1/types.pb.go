@@ -235,6 +235,9 @@ const (
 	// ResourceExhausted: too little disk space is free for what would grow the store; nothing was applied.
 	// Space that becomes free ends the refusals.
 	Reason_REASON_DISK_FULL Reason = 44
+	// ResourceExhausted: the namespace uses all that its quota allows; metadata names quota, used and allowed. Nothing was applied.
+	// Repeating the request helps only once the namespace uses less.
+	Reason_REASON_QUOTA_EXCEEDED Reason = 45
 	// Unknown: the request may or may not have been applied. Repeating it with the same request id is safe.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 50
 	// DataLoss: a store is damaged; the replica has stopped.
@@ -279,6 +282,7 @@ var (
 		42: "REASON_SHUTTING_DOWN",
 		43: "REASON_OVERLOADED",
 		44: "REASON_DISK_FULL",
+		45: "REASON_QUOTA_EXCEEDED",
 		50: "REASON_OUTCOME_UNKNOWN",
 		60: "REASON_CORRUPT",
 		70: "REASON_UNAUTHENTICATED",
@@ -309,6 +313,7 @@ var (
 		"REASON_SHUTTING_DOWN":        42,
 		"REASON_OVERLOADED":           43,
 		"REASON_DISK_FULL":            44,
+		"REASON_QUOTA_EXCEEDED":       45,
 		"REASON_OUTCOME_UNKNOWN":      50,
 		"REASON_CORRUPT":              60,
 		"REASON_UNAUTHENTICATED":      70,
@@ -2350,7 +2355,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
 	"\x11AWAIT_KIND_SIGNAL\x10\x04\x12\x17\n" +
-	"\x13AWAIT_KIND_JOIN_SET\x10\x05*\xe8\x05\n" +
+	"\x13AWAIT_KIND_JOIN_SET\x10\x05*\x83\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2371,7 +2376,8 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x10REASON_TRY_LATER\x10)\x12\x18\n" +
 	"\x14REASON_SHUTTING_DOWN\x10*\x12\x15\n" +
 	"\x11REASON_OVERLOADED\x10+\x12\x14\n" +
-	"\x10REASON_DISK_FULL\x10,\x12\x1a\n" +
+	"\x10REASON_DISK_FULL\x10,\x12\x19\n" +
+	"\x15REASON_QUOTA_EXCEEDED\x10-\x12\x1a\n" +
 	"\x16REASON_OUTCOME_UNKNOWN\x102\x12\x12\n" +
 	"\x0eREASON_CORRUPT\x10<\x12\x1a\n" +
 	"\x16REASON_UNAUTHENTICATED\x10F\x12\x1c\n" +
