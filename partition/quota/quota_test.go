@@ -212,3 +212,33 @@ func TestNamespacesBounded(t *testing.T) {
 		t.Errorf("%d namespaces are watched", len(n.spaces))
 	}
 }
+
+// A node takes its part of what is left. What another may still use stays with that one, and starts under way are counted.
+func TestParts(t *testing.T) {
+	nodes := newTestNodes(t, &stopped{time.UnixMilli(1)}, 2, "a=open:10")
+	fill := func(n *testNode) (admitted int) {
+		for ; admitted < 20; admitted++ {
+			if _, refused := n.Admit(startCmd("a", "e"), never); refused != nil { // and its outcome stays unknown
+				break
+			}
+		}
+		return admitted
+	}
+	exchange := func() {
+		for _, n := range nodes {
+			n.Exchange(t.Context())
+		}
+	}
+	for i, n := range nodes { // each has heard of the namespace at the other
+		if _, refused := n.Admit(startCmd("a", fmt.Sprint(i)), never); refused != nil {
+			t.Fatal(refused)
+		}
+	}
+	exchange()
+	first := 1 + fill(nodes[0])
+	nodes[0].Exchange(t.Context())
+	first += fill(nodes[0])
+	if second := 1 + fill(nodes[1]); first+second > 10 || first+second < 9 {
+		t.Errorf("%d and %d of 10 were admitted", first, second)
+	}
+}

@@ -10,7 +10,7 @@ import (
 )
 
 // table holds every row, in the order of the floors.
-var table = slices.Concat(journalBugs, reductionBugs, graphBugs, recoveryBugs, entityBugs, machineBugs, waitingBugs, joinSetBugs, incarnationBugs, cleanupBugs, childrenBugs, versionBugs, refinementBugs, auditBugs, cutBugs)
+var table = slices.Concat(journalBugs, reductionBugs, graphBugs, recoveryBugs, entityBugs, machineBugs, waitingBugs, joinSetBugs, incarnationBugs, cleanupBugs, childrenBugs, versionBugs, refinementBugs, auditBugs, cutBugs, purgeBugs)
 
 const minBugs = 219
 

@@ -1,0 +1,98 @@
+package rules
+
+import "perdure/internal/mutation"
+
+// purgeBugs break purges, what is kept, and the quotas of namespaces.
+var purgeBugs = []mutation.Bug{
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: an open execution below keeps the whole tree",
+		From: "ok && !h.Status.Terminal() {", To: "ok && !h.Status.Terminal() && h.Incarnation == 0 {", Tests: "TestPurgeWaitsForChildren",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: what has not ended stays",
+		From: "\tif !h.Status.Terminal() {", To: "\tif !h.Status.Terminal() && h.Incarnation == 0 {", Tests: "TestPurge",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: another incarnation than the one that is named stays",
+		From: "req.Incarnation != 0 && req.Incarnation != ex.h.Incarnation {", To: "req.Incarnation > 1<<40 && req.Incarnation != ex.h.Incarnation {",
+		Tests: "TestPurge",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: a start may be repeated for ten minutes",
+		From: "ended > t.now-replyRetentionMS:", To: "ended > t.now:", Tests: "TestPurge",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: what ended at the named time stays",
+		From: "ended >= req.EndedBeforeMs:", To: "ended > req.EndedBeforeMs:", Tests: "TestPurge",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: rows that one command does not delete are named",
+		From: "\t\tt.put(remains, keys.AppendUint64(nil, through))\n", To: "", Tests: "TestPurgeRows",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: the rows of a later incarnation stay",
+		From: "keys.AppendUint64(keys.Of(family, ns, objectID), through+1)", To: "keys.AppendUint64(keys.Of(family, ns, objectID), through+1<<40)",
+		Tests: "TestPurgeRows",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: a pending promise stays",
+		From: "case !p.State.Settled():", To: "case !p.State.Settled() && req.Id == \"\":", Tests: "TestPurgePromise",
+	},
+	{
+		File: "fsm/machine/continue.go", Rule: "purge: nothing begins under the id before it is over",
+		From: "return beingPurged(ex)", To: "_ = beingPurged(ex)", Tests: "TestPurgeInParts",
+	},
+	{
+		File: "fsm/audit/purge.go", Rule: "audit: the remains of a purge are of former incarnations",
+		From: "h.Incarnation <= through:", To: "h.Incarnation < through:", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+	},
+	{
+		File: "fsm/audit/purge.go", Rule: "audit: the remains of a purge have their deadline",
+		From: "keys.DeadlinePurge, state.RemainsAt, ns, objectID)):", To: "keys.DeadlinePurge, state.RemainsAt, ns, objectID)) && objectID == \"\":",
+		Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+	},
+	{
+		File: "fsm/audit/purge.go", Rule: "audit: what is being purged has ended",
+		From: "case !h.Status.Terminal():", To: "case !h.Status.Terminal() && h.ID == \"\":", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+	},
+	{
+		File: "partition/retention/newest.go", Rule: "retention: the latest to end are kept",
+		From: "e.EndedMS > of.at[0] {", To: "e.EndedMS < of.at[0] {", Tests: "TestKeep",
+	},
+	{
+		File: "partition/retention/policy.go", Rule: "retention: a count deletes nothing that ended just now",
+		From: "min(end, x.now-LeastRetention.Milliseconds())", To: "end", Tests: "TestKeep",
+	},
+	{
+		File: "partition/retention/newest.go", Rule: "retention: partitions divide a count",
+		From: "keep: (count + x.partitions - 1) / x.partitions}", To: "keep: count}", Tests: "TestKeep",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: nothing is proposed that a member may not know",
+		From: "\t\tif may {\n", To: "\t\tif may || r.Serving() {\n", Tests: "TestIdle",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: a repeated start gets its answer",
+		From: "if opens && exists() {", To: "if !opens && exists() {", Tests: "TestAdmit",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: starts under way count",
+		From: "s.counted, s.admitted = counted, s.inFlight", To: "s.counted, s.admitted = counted, 0", Tests: "TestParts",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: what other nodes may still use is theirs",
+		From: "open += max(use.GetOpen(), use.GetOpenMost())", To: "open += use.GetOpen()", Tests: "TestParts",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: bytes that were measured are counted once",
+		From: "\ts.added -= before\n", To: "\t_ = before\n", Tests: "TestAdmit",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: a start uses up a token",
+		From: "\ts.tokens--\n", To: "\ts.tokens -= 0.001\n", Tests: "TestAdmit",
+	},
+	{
+		File: "partition/group/pending.go", Rule: "quota: a command whose outcome is known is not under way",
+		From: "\tp.charge.Release()\n", To: "", Tests: "TestQuota", Pkg: "partition", Hangs: 30_000_000_000,
+	},
+}
