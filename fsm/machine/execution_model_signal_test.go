@@ -57,7 +57,9 @@ func (m *executionModel) delivered(r *modelRun, e journal.SignalDelivered) error
 		if err != nil {
 			return err
 		}
-		f.done, f.came, f.answers = true, true, []string{""}
+		// What a former incarnation has cancelled after the entries that a restart keeps stays cancelled.
+		f.answers = addOnce(slices.DeleteFunc(f.answers, func(a string) bool { return a != modelCancelled }), "")
+		f.done, f.came = true, true
 	}
 	r.mail = append(r.mail, e)
 	return nil
