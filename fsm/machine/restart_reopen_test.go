@@ -129,3 +129,27 @@ func TestChildBegunAgainHasNoDelay(t *testing.T) {
 	}
 	w.commit(child, "cancelled by request")
 }
+
+// A sweep that waits for a clean-up goes on when that is terminated: the end reaches what the clean-up called elsewhere
+// before the clean-up is deleted.
+func TestSweptCleanupEndsItsChildren(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("p", "f")
+	w.commit(v, "child g")
+	child := w.only("w2", "g")
+	w.commit(child, "step charge -> paid; cleanup 50000")
+	w.do(cancelCmd("p:0", "lost the race", 100))
+	w.commit(child, "cancelled lost")
+	undo := w.only("w2", state.FunctionCleanup+"g")
+	w.commit(undo, "child h spread")
+	w.do(restartCmd(w.request(), "p", fromStart, 0))
+	w.tick()
+	w.do(terminateCmd(undo.token.Id, "enough"))
+	w.tick()
+	for objectID, h := range takeCensus(w.parts[0].state).headers {
+		if h.Function == "h" && h.Status != journal.StatusCancelled {
+			t.Errorf("%s of %s is %s", objectID, h.Function, h.Status)
+		}
+	}
+	w.commit(w.only("w1", "f"), "return")
+}

@@ -109,7 +109,7 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 		case keys.Header:
 			switch objectID := idOfKey(key); {
 			case !t.beingCleanedUp(ex, objectID):
-				if !t.released(ex.ns, objectID, erased) {
+				if !t.released(ex.ns, objectID, erased) || !t.reached(ex.ns, objectID) {
 					return key, false
 				}
 				t.erase(ex.ns, objectID)
@@ -128,6 +128,17 @@ func (t *txn) sweepStage(ex *execution, stage int, from []byte) (next []byte, he
 		}
 	}
 	return next, false
+}
+
+// reached lets an execution's end reach its open children before its deletion; false if some are left for later. A spread
+// child has no other way to learn of the end.
+func (t *txn) reached(ns, objectID string) bool {
+	if h, ok := t.headerOf(ns, objectID); !ok || h.ChildrenAt == 0 {
+		return true
+	}
+	t.reachMoreChildren(ns, objectID)
+	h, ok := t.headerOf(ns, objectID)
+	return !ok || h.ChildrenAt == 0
 }
 
 // beingCleanedUp reports whether an execution below ex, or one between the two, was cancelled and has a
