@@ -39,7 +39,7 @@ var cutBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/inbound.go", Rule: "cut: a repeated shipment's acknowledgement carries it",
-		From: "Through: through, Cut: in}", To: "Through: through}", Tests: "TestShipmentEntersItsCut",
+		From: "Through: through, Cut: in}", To: "Through: through, Cut: min(in, 0)}", Tests: "TestShipmentEntersItsCut",
 	},
 	{
 		File: "partition/group/ship.go", Rule: "cut: an acknowledgement's is entered before the trim",
