@@ -225,6 +225,8 @@ type auditor struct {
 	runs map[state.Ref]map[string]int64
 	// outbox is the channel whose messages are being read.
 	outbox outbox
+	// newest is the latest incarnation that there may be.
+	newest uint64
 	// counted: the replies of this audit were counted.
 	counted bool
 }
@@ -274,6 +276,10 @@ func (a *auditor) piece() (done bool, err error) {
 	if level := a.number(state.MetaFeature); level > state.FeatureLevel {
 		return false, fmt.Errorf("fsm: %w", &state.LevelError{What: "the state", Level: level, Known: state.FeatureLevel})
 	}
+	if a.number(state.MetaImporting) != 0 {
+		return true, nil // the rules hold when the restore has ended
+	}
+	a.newest = a.report.Through + a.number(state.MetaBase)
 	if !a.counted {
 		a.counted = true
 		a.countReplies()

@@ -46,8 +46,8 @@ func (a *auditor) entityHead(key, value []byte) {
 	if level := a.number(state.MetaFeature); level < state.LevelFunctions {
 		bad("an entity in a state of feature level %d", level)
 	}
-	if e.Incarnation > a.report.Through {
-		bad("it began at index %d, the state is at %d", e.Incarnation, a.report.Through)
+	if e.Incarnation > a.newest {
+		bad("it began at index %d, the state is at %d", e.Incarnation, a.newest)
 	}
 	due, _ := e.NextScheduled()
 	if due != e.DueAt || due != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineEntity, due, ns, entityID)) {

@@ -158,8 +158,8 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d with deadline %d; the header has %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
-	if h.Incarnation > a.report.Through {
-		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.report.Through)
+	if h.Incarnation > a.newest {
+		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.newest)
 	}
 	tags := h.Tags
 	if h.Kind == state.KindGraph {

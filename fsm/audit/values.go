@@ -120,9 +120,9 @@ func notOutcome(b []byte, failure bool) string {
 
 // promiseValue checks the value and the times of a promise.
 func (a *auditor) promiseValue(ns string, p recovery.Promise) {
-	if p.CreatedAt > a.report.ClockMS || p.SettledAt > a.report.ClockMS || p.Incarnation > a.report.Applied && p.Incarnation > a.report.Through {
+	if p.CreatedAt > a.report.ClockMS || p.SettledAt > a.report.ClockMS || p.Incarnation > a.newest {
 		a.found(ns, p.ID, RuleClock, "made at %d in incarnation %d, settled at %d; the clock is at %d, the state at index %d",
-			p.CreatedAt, p.Incarnation, p.SettledAt, a.report.ClockMS, a.report.Through)
+			p.CreatedAt, p.Incarnation, p.SettledAt, a.report.ClockMS, a.newest)
 	}
 	why, executions := "", p.Target != "" || state.OfGraph(p)
 	switch p.State {

@@ -86,6 +86,10 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyCallEntity, level: state.LevelFunctions, about: k.CallEntity.GetId(), stored: true}, true
 	case *commandv1.Command_CommitEntity:
 		return rule{apply: applyCommitEntity, level: state.LevelFunctions, about: k.CommitEntity.GetTask().GetId()}, true
+	case *commandv1.Command_Import:
+		return rule{apply: applyImport, level: state.LevelFunctions}, true
+	case *commandv1.Command_ImportDone:
+		return rule{apply: applyImportDone, level: state.LevelFunctions}, true
 	case *commandv1.Command_Assign:
 		return rule{apply: applyAssign, level: state.LevelFirst}, true
 	}
@@ -96,7 +100,7 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 // raises the state to. ok is false for a kind that this program does not know.
 func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
 	r, ok := ruleOf(cmd)
-	return max(r.level, cmd.GetRaiseLevel().GetLevel(), contentLevel(cmd)), ok
+	return max(r.level, cmd.GetRaiseLevel().GetLevel(), cmd.GetImportDone().GetLevel(), contentLevel(cmd)), ok
 }
 
 // contentLevel is the feature level of a command's fields that are younger than its kind.

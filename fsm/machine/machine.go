@@ -61,6 +61,10 @@ type Machine struct {
 	// cut is the cut that the partition is in, entering the one that it enters at the end of the entry; 0: none.
 	cut, entering cut.Number
 	evicted       int64
+	// base is what is added to an index to make an incarnation. importing is the restore whose rows are being stored,
+	// restored the one that has ended; loaded says that the caches contain what was imported.
+	base, importing, restored uint64
+	loaded                    bool
 	// notified is what the entry in progress may still notify.
 	notified notifyBudget
 	replies  uint64
@@ -123,7 +127,8 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	for _, v := range []struct {
 		name string
 		into *uint64
-	}{{state.MetaApplied, &m.applied}, {state.MetaChecksum, &m.checksum}, {state.MetaFeature, &m.feature}, {state.MetaReplies, &m.replies}, {state.MetaReplyBytes, &m.replyBytes}, {state.MetaCut, (*uint64)(&m.cut)}} {
+	}{{state.MetaApplied, &m.applied}, {state.MetaChecksum, &m.checksum}, {state.MetaFeature, &m.feature}, {state.MetaReplies, &m.replies}, {state.MetaReplyBytes, &m.replyBytes},
+		{state.MetaBase, &m.base}, {state.MetaImporting, &m.importing}, {state.MetaRestored, &m.restored}, {state.MetaCut, (*uint64)(&m.cut)}} {
 		n, err := state.MetaNumber(below, v.name)
 		if err != nil {
 			return nil, err
@@ -246,7 +251,7 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		}
 		res.Replies[i] = reply
 	}
-	if len(entry.Grants) > 0 {
+	if len(entry.Grants) > 0 && m.importing == 0 {
 		m.txn.begin(index)
 		m.txn.assign(entry.Grants)
 		if err := m.txn.commitChecked(&res.Effects); err != nil {
@@ -297,6 +302,9 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		// partition.
 		return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
 			"a command for %q that is about %q", cmd.Id, run.about).With("id", cmd.Id)), nil
+	}
+	if refused := m.mayServe(cmd); refused != nil {
+		return wire.Refusal(refused), nil
 	}
 	if cmd.Id != "" {
 		if p := state.PartitionOf(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {

@@ -150,7 +150,9 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 		shown.Replies = shown.Replies[1:]
 		res = &shown
 	}
-	w.checkFronts(p, res)
+	if p.m.importing == 0 {
+		w.checkFronts(p, res)
+	}
 	w.checkCut(before, p, res)
 	if !w.effectsUnchecked {
 		w.checkEffects(before, p, res)

@@ -38,6 +38,13 @@ func Answer(r state.Reader, partition uint32, q *commandv1.Query) (reply *comman
 
 func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 	defer state.Catch(&err)
+	importing, err := state.MetaNumber(x.From, state.MetaImporting)
+	if err != nil {
+		return nil, err
+	}
+	if importing != 0 {
+		return refusal(wire.Restoring(x.Partition)), nil
+	}
 	var refused *api.Error
 	switch k := x.Query.Kind.(type) {
 	case *commandv1.Query_Describe:
@@ -72,9 +79,13 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 		refused = api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a query of an unknown kind")
 	}
 	if refused != nil {
-		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: wire.Refusal(refused).GetError()}}, nil
+		return refusal(refused), nil
 	}
 	return reply, nil
+}
+
+func refusal(refused *api.Error) *commandv1.QueryReply {
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: wire.Refusal(refused).GetError()}}
 }
 
 // promiseOf returns a promise projected to the machine's clock, whether or not its expiration has run.

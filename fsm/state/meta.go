@@ -25,7 +25,7 @@ func MetaNumber(r Reader, name string) (uint64, error) {
 // MachineMeta reports whether a value is the machine's own, not the store's.
 func MachineMeta(name string) bool {
 	switch name {
-	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes, MetaCut:
+	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes, MetaBase, MetaImporting, MetaRestored, MetaCut:
 		return true
 	}
 	return false
@@ -53,6 +53,10 @@ const (
 
 	MetaReplyBytes = "reply_bytes" // and their bytes, of those stored at LevelReplies
 	MetaCut        = "cut"         // the cut that the partition is in; see package cut
+
+	MetaBase      = "base"      // what is added to an index to make an incarnation, after a restore
+	MetaImporting = "importing" // the restore whose rows are being stored; 0 when none is
+	MetaRestored  = "restored"  // the restore that has made this state
 )
 
 // Partition says which partition of a cluster a state is: one of Count, by its Number from 0.

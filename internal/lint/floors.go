@@ -55,9 +55,10 @@ var table = []place{
 	{dir: "fsm", floor: 2, avoids: network}, // adapts the machine to storage and Raft
 	{dir: "fsm/state", floor: 2, avoids: outside, siblings: []string{}},
 	{dir: "fsm/wire", floor: 2, avoids: outside, siblings: []string{"fsm/state"}},
-	{dir: "fsm/query", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}},                // cannot write
-	{dir: "fsm/audit", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}},                // cannot reach the machine's guards
-	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit"}}, // audit: its check of what a command has written
+	{dir: "fsm/query", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}}, // cannot write
+	{dir: "fsm/audit", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}}, // cannot reach the machine's guards
+	{dir: "fsm/restore", floor: 2, avoids: outside, siblings: []string{"fsm/state"}},
+	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit", "fsm/restore"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
 	{dir: "partition/admission", floor: partitionFloor, siblings: []string{}},

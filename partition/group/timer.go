@@ -128,9 +128,13 @@ func (t *timer) tick() error {
 func (t *timer) nextExpiration() (at int64, ok bool, err error) {
 	// A deadline added after this is in the state that View reads, or is in t.added at the next call.
 	added := t.added.Swap(0)
-	err = t.l.r.store.View(func(state state.Reader) error {
-		var err error
-		at, ok, err = t.search.Next(state, added)
+	err = t.l.r.store.View(func(r state.Reader) error {
+		found, there, err := t.search.Next(r, added)
+		if err != nil || !there {
+			return err
+		}
+		importing, err := state.MetaNumber(r, state.MetaImporting)
+		at, ok = found, importing == 0 // the end of a restore adds a deadline
 		return err
 	})
 	if err == nil {

@@ -210,6 +210,8 @@ type Command struct {
 	//	*Command_Restart
 	//	*Command_EnterCut
 	//	*Command_Purge
+	//	*Command_Import
+	//	*Command_ImportDone
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -496,6 +498,24 @@ func (x *Command) GetPurge() *v1.PurgeRequest {
 	return nil
 }
 
+func (x *Command) GetImport() *Import {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Import); ok {
+			return x.Import
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetImportDone() *ImportDone {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_ImportDone); ok {
+			return x.ImportDone
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -598,6 +618,14 @@ type Command_Purge struct {
 	Purge *v1.PurgeRequest `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
 
+type Command_Import struct {
+	Import *Import `protobuf:"bytes,61,opt,name=import,proto3,oneof"`
+}
+
+type Command_ImportDone struct {
+	ImportDone *ImportDone `protobuf:"bytes,62,opt,name=import_done,json=importDone,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -646,6 +674,199 @@ func (*Command_EnterCut) isCommand_Kind() {}
 
 func (*Command_Purge) isCommand_Kind() {}
 
+func (*Command_Import) isCommand_Kind() {}
+
+func (*Command_ImportDone) isCommand_Kind() {}
+
+// Import stores rows of a restored state, which need not be a whole state. The partition is empty before the first, and
+// refuses nearly everything else until ImportDone. A row that is stored twice is the same.
+type Import struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the restore; not 0.
+	Restore       uint64       `protobuf:"varint,1,opt,name=restore,proto3" json:"restore,omitempty"`
+	Rows          []*ImportRow `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Import) Reset() {
+	*x = Import{}
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Import) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Import) ProtoMessage() {}
+
+func (x *Import) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Import.ProtoReflect.Descriptor instead.
+func (*Import) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Import) GetRestore() uint64 {
+	if x != nil {
+		return x.Restore
+	}
+	return 0
+}
+
+func (x *Import) GetRows() []*ImportRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type ImportRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportRow) Reset() {
+	*x = ImportRow{}
+	mi := &file_command_v1_command_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportRow) ProtoMessage() {}
+
+func (x *ImportRow) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportRow.ProtoReflect.Descriptor instead.
+func (*ImportRow) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ImportRow) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ImportRow) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// ImportDone ends the import of a partition when all rows are stored: it applies the messages that the partition has for
+// itself, and begins to serve.
+type ImportDone struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Restore uint64                 `protobuf:"varint,1,opt,name=restore,proto3" json:"restore,omitempty"`
+	// Above every incarnation in the rows: the partition adds it to its indexes.
+	Base uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	// The machine's clock is not before this.
+	ClockMs int64 `protobuf:"varint,3,opt,name=clock_ms,json=clockMs,proto3" json:"clock_ms,omitempty"`
+	// The feature level of the rows.
+	Level uint64 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
+	// Stored replies of the old cluster up to this time may be missing.
+	Evicted       uint64 `protobuf:"varint,5,opt,name=evicted,proto3" json:"evicted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportDone) Reset() {
+	*x = ImportDone{}
+	mi := &file_command_v1_command_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportDone) ProtoMessage() {}
+
+func (x *ImportDone) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportDone.ProtoReflect.Descriptor instead.
+func (*ImportDone) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ImportDone) GetRestore() uint64 {
+	if x != nil {
+		return x.Restore
+	}
+	return 0
+}
+
+func (x *ImportDone) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *ImportDone) GetClockMs() int64 {
+	if x != nil {
+		return x.ClockMs
+	}
+	return 0
+}
+
+func (x *ImportDone) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *ImportDone) GetEvicted() uint64 {
+	if x != nil {
+		return x.Evicted
+	}
+	return 0
+}
+
 // RaiseLevel raises the feature level of a partition's state: its machine then uses the formats of that
 // level. A leader proposes it when every member of the cluster has announced that it knows the level
 // (NodeStatus.feature_level). A replica whose program does not know the level halts.
@@ -658,7 +879,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +891,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +904,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RaiseLevel) GetLevel() uint64 {
@@ -709,7 +930,7 @@ type InheritLeases struct {
 
 func (x *InheritLeases) Reset() {
 	*x = InheritLeases{}
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +942,7 @@ func (x *InheritLeases) String() string {
 func (*InheritLeases) ProtoMessage() {}
 
 func (x *InheritLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +955,7 @@ func (x *InheritLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeases.ProtoReflect.Descriptor instead.
 func (*InheritLeases) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InheritLeases) GetNowMs() int64 {
@@ -770,7 +991,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +1003,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +1016,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetWorker() string {
@@ -829,7 +1050,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1062,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1075,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Tick) GetLimit() uint32 {
@@ -880,7 +1101,7 @@ type RegisterFunctions struct {
 
 func (x *RegisterFunctions) Reset() {
 	*x = RegisterFunctions{}
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1113,7 @@ func (x *RegisterFunctions) String() string {
 func (*RegisterFunctions) ProtoMessage() {}
 
 func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1126,7 @@ func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctions.ProtoReflect.Descriptor instead.
 func (*RegisterFunctions) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegisterFunctions) GetFunctions() []string {
@@ -937,7 +1158,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1170,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1183,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 // Deliver applies messages of another partition's outbox, in order. It skips messages up to the last number
@@ -980,7 +1201,7 @@ type Deliver struct {
 
 func (x *Deliver) Reset() {
 	*x = Deliver{}
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1213,7 @@ func (x *Deliver) String() string {
 func (*Deliver) ProtoMessage() {}
 
 func (x *Deliver) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1226,7 @@ func (x *Deliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deliver.ProtoReflect.Descriptor instead.
 func (*Deliver) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Deliver) GetSource() uint32 {
@@ -1046,7 +1267,7 @@ type EntityRef struct {
 
 func (x *EntityRef) Reset() {
 	*x = EntityRef{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1279,7 @@ func (x *EntityRef) String() string {
 func (*EntityRef) ProtoMessage() {}
 
 func (x *EntityRef) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1292,7 @@ func (x *EntityRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityRef.ProtoReflect.Descriptor instead.
 func (*EntityRef) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EntityRef) GetNamespace() string {
@@ -1103,7 +1324,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1336,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1349,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -1171,7 +1392,7 @@ type EnterCut struct {
 
 func (x *EnterCut) Reset() {
 	*x = EnterCut{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1404,7 @@ func (x *EnterCut) String() string {
 func (*EnterCut) ProtoMessage() {}
 
 func (x *EnterCut) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1417,7 @@ func (x *EnterCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCut.ProtoReflect.Descriptor instead.
 func (*EnterCut) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EnterCut) GetCut() uint64 {
@@ -1240,7 +1461,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1473,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1486,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -1539,7 +1760,7 @@ type EndChild struct {
 
 func (x *EndChild) Reset() {
 	*x = EndChild{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1772,7 @@ func (x *EndChild) String() string {
 func (*EndChild) ProtoMessage() {}
 
 func (x *EndChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1785,7 @@ func (x *EndChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
 func (*EndChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EndChild) GetPromiseId() string {
@@ -1607,7 +1828,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1840,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1853,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -1652,7 +1873,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1885,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1898,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -1697,7 +1918,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1930,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1943,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1745,7 +1966,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1978,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1991,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1800,7 +2021,7 @@ type StartCall struct {
 
 func (x *StartCall) Reset() {
 	*x = StartCall{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +2033,7 @@ func (x *StartCall) String() string {
 func (*StartCall) ProtoMessage() {}
 
 func (x *StartCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2046,7 @@ func (x *StartCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
 func (*StartCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartCall) GetStart() *v1.StartSend {
@@ -1854,7 +2075,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2087,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2100,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1912,7 +2133,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2145,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2158,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -2026,7 +2247,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2259,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2272,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -2070,7 +2291,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2303,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2316,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -2109,7 +2330,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2342,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2355,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -2181,6 +2402,8 @@ type Reply struct {
 	//	*Reply_Restart
 	//	*Reply_EnterCut
 	//	*Reply_Purge
+	//	*Reply_Import
+	//	*Reply_ImportDone
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2188,7 +2411,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2423,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2436,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2448,6 +2671,24 @@ func (x *Reply) GetPurge() *v1.PurgeResponse {
 	return nil
 }
 
+func (x *Reply) GetImport() *ImportReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_Import); ok {
+			return x.Import
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetImportDone() *ImportDoneReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_ImportDone); ok {
+			return x.ImportDone
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -2553,6 +2794,14 @@ type Reply_Purge struct {
 	Purge *v1.PurgeResponse `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
 
+type Reply_Import struct {
+	Import *ImportReply `protobuf:"bytes,61,opt,name=import,proto3,oneof"`
+}
+
+type Reply_ImportDone struct {
+	ImportDone *ImportDoneReply `protobuf:"bytes,62,opt,name=import_done,json=importDone,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -2603,6 +2852,100 @@ func (*Reply_EnterCut) isReply_Kind() {}
 
 func (*Reply_Purge) isReply_Kind() {}
 
+func (*Reply_Import) isReply_Kind() {}
+
+func (*Reply_ImportDone) isReply_Kind() {}
+
+type ImportReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The import of this restore has ended: nothing was stored.
+	Done          bool `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportReply) Reset() {
+	*x = ImportReply{}
+	mi := &file_command_v1_command_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportReply) ProtoMessage() {}
+
+func (x *ImportReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportReply.ProtoReflect.Descriptor instead.
+func (*ImportReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ImportReply) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+type ImportDoneReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition still has messages for itself: the command is to be repeated.
+	More          bool `protobuf:"varint,1,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportDoneReply) Reset() {
+	*x = ImportDoneReply{}
+	mi := &file_command_v1_command_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportDoneReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportDoneReply) ProtoMessage() {}
+
+func (x *ImportDoneReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportDoneReply.ProtoReflect.Descriptor instead.
+func (*ImportDoneReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ImportDoneReply) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 // PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
 // only what is recorded here changes.
 type PromiseAnswer struct {
@@ -2617,7 +2960,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2972,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2985,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2676,7 +3019,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +3031,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +3044,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2723,7 +3066,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +3078,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +3091,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2775,7 +3118,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +3130,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +3143,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2826,7 +3169,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3181,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3194,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2871,7 +3214,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3226,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3239,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -2919,7 +3262,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3274,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3287,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2976,7 +3319,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3331,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3344,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 type EnterCutReply struct {
@@ -3017,7 +3360,7 @@ type EnterCutReply struct {
 
 func (x *EnterCutReply) Reset() {
 	*x = EnterCutReply{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3372,7 @@ func (x *EnterCutReply) String() string {
 func (*EnterCutReply) ProtoMessage() {}
 
 func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3385,7 @@ func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCutReply.ProtoReflect.Descriptor instead.
 func (*EnterCutReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EnterCutReply) GetCut() uint64 {
@@ -3067,7 +3410,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3422,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3435,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -3107,7 +3450,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3462,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3475,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -3166,7 +3509,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3521,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3534,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Detail) GetKey() string {
@@ -3236,7 +3579,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3591,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3604,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Query) GetNamespace() string {
@@ -3510,7 +3853,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3865,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3878,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
 }
 
 type TaskQuery struct {
@@ -3550,7 +3893,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3905,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3918,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -3608,7 +3951,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3963,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3976,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3655,7 +3998,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +4010,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +4023,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -3730,7 +4073,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +4085,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +4098,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -4003,7 +4346,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4358,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4371,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -4048,7 +4391,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4403,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4416,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -4098,7 +4441,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\xcc\f\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\xc5\r\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -4131,8 +4474,24 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x126\n" +
 	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestart\x12;\n" +
 	"\tenter_cut\x18< \x01(\v2\x1c.perdure.command.v1.EnterCutH\x00R\benterCut\x120\n" +
-	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purgeB\x06\n" +
-	"\x04kind\"\"\n" +
+	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purge\x124\n" +
+	"\x06import\x18= \x01(\v2\x1a.perdure.command.v1.ImportH\x00R\x06import\x12A\n" +
+	"\vimport_done\x18> \x01(\v2\x1e.perdure.command.v1.ImportDoneH\x00R\n" +
+	"importDoneB\x06\n" +
+	"\x04kind\"U\n" +
+	"\x06Import\x12\x18\n" +
+	"\arestore\x18\x01 \x01(\x04R\arestore\x121\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1d.perdure.command.v1.ImportRowR\x04rows\"3\n" +
+	"\tImportRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x85\x01\n" +
+	"\n" +
+	"ImportDone\x12\x18\n" +
+	"\arestore\x18\x01 \x01(\x04R\arestore\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x19\n" +
+	"\bclock_ms\x18\x03 \x01(\x03R\aclockMs\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\x04R\x05level\x12\x18\n" +
+	"\aevicted\x18\x05 \x01(\x04R\aevicted\"\"\n" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\x04R\x05level\"P\n" +
@@ -4242,7 +4601,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xb4\f\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xb7\r\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -4271,8 +4630,15 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x127\n" +
 	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestart\x12@\n" +
 	"\tenter_cut\x18< \x01(\v2!.perdure.command.v1.EnterCutReplyH\x00R\benterCut\x121\n" +
-	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purgeB\x06\n" +
-	"\x04kind\"[\n" +
+	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purge\x129\n" +
+	"\x06import\x18= \x01(\v2\x1f.perdure.command.v1.ImportReplyH\x00R\x06import\x12F\n" +
+	"\vimport_done\x18> \x01(\v2#.perdure.command.v1.ImportDoneReplyH\x00R\n" +
+	"importDoneB\x06\n" +
+	"\x04kind\"!\n" +
+	"\vImportReply\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\"%\n" +
+	"\x0fImportDoneReply\x12\x12\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"[\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -4373,232 +4739,242 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
 	(*Command)(nil),                 // 2: perdure.command.v1.Command
-	(*RaiseLevel)(nil),              // 3: perdure.command.v1.RaiseLevel
-	(*InheritLeases)(nil),           // 4: perdure.command.v1.InheritLeases
-	(*Heartbeat)(nil),               // 5: perdure.command.v1.Heartbeat
-	(*Tick)(nil),                    // 6: perdure.command.v1.Tick
-	(*RegisterFunctions)(nil),       // 7: perdure.command.v1.RegisterFunctions
-	(*Assign)(nil),                  // 8: perdure.command.v1.Assign
-	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
-	(*EntityRef)(nil),               // 10: perdure.command.v1.EntityRef
-	(*Trim)(nil),                    // 11: perdure.command.v1.Trim
-	(*EnterCut)(nil),                // 12: perdure.command.v1.EnterCut
-	(*Message)(nil),                 // 13: perdure.command.v1.Message
-	(*EndChild)(nil),                // 14: perdure.command.v1.EndChild
-	(*AwaitPromise)(nil),            // 15: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),             // 16: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),           // 17: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 18: perdure.command.v1.SignalCall
-	(*StartCall)(nil),               // 19: perdure.command.v1.StartCall
-	(*SignalDone)(nil),              // 20: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 21: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 22: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),            // 23: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),           // 24: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                   // 25: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 26: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 27: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 28: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 29: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 30: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 31: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 32: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 33: perdure.command.v1.TrimReply
-	(*EnterCutReply)(nil),           // 34: perdure.command.v1.EnterCutReply
-	(*AssignReply)(nil),             // 35: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 36: perdure.command.v1.Error
-	(*Detail)(nil),                  // 37: perdure.command.v1.Detail
-	(*Query)(nil),                   // 38: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 39: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 40: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 41: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 42: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 43: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 44: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 45: perdure.command.v1.FunctionsReply
-	nil,                             // 46: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 47: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 48: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 49: perdure.v1.Commit
-	(*v1.Release)(nil),              // 50: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 51: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 52: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 53: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 54: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 55: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 56: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 57: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 58: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 59: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 60: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 61: perdure.v1.RestartRequest
-	(*v1.PurgeRequest)(nil),         // 62: perdure.v1.PurgeRequest
-	(*v1.TaskToken)(nil),            // 63: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),        // 64: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),           // 65: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 66: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 67: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 68: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 69: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 70: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 71: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 72: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 73: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 74: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 75: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 76: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 77: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 78: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 79: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 80: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 81: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 82: perdure.v1.RestartResponse
-	(*v1.PurgeResponse)(nil),        // 83: perdure.v1.PurgeResponse
-	(v1.Reason)(0),                  // 84: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 85: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 86: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 87: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 88: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 89: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 90: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 91: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 92: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 93: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 94: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 95: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 96: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 97: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 98: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 99: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 100: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 101: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 102: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 103: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 104: perdure.v1.ListEntitiesResponse
+	(*Import)(nil),                  // 3: perdure.command.v1.Import
+	(*ImportRow)(nil),               // 4: perdure.command.v1.ImportRow
+	(*ImportDone)(nil),              // 5: perdure.command.v1.ImportDone
+	(*RaiseLevel)(nil),              // 6: perdure.command.v1.RaiseLevel
+	(*InheritLeases)(nil),           // 7: perdure.command.v1.InheritLeases
+	(*Heartbeat)(nil),               // 8: perdure.command.v1.Heartbeat
+	(*Tick)(nil),                    // 9: perdure.command.v1.Tick
+	(*RegisterFunctions)(nil),       // 10: perdure.command.v1.RegisterFunctions
+	(*Assign)(nil),                  // 11: perdure.command.v1.Assign
+	(*Deliver)(nil),                 // 12: perdure.command.v1.Deliver
+	(*EntityRef)(nil),               // 13: perdure.command.v1.EntityRef
+	(*Trim)(nil),                    // 14: perdure.command.v1.Trim
+	(*EnterCut)(nil),                // 15: perdure.command.v1.EnterCut
+	(*Message)(nil),                 // 16: perdure.command.v1.Message
+	(*EndChild)(nil),                // 17: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),            // 18: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),             // 19: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),           // 20: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 21: perdure.command.v1.SignalCall
+	(*StartCall)(nil),               // 22: perdure.command.v1.StartCall
+	(*SignalDone)(nil),              // 23: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 24: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 25: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),            // 26: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),           // 27: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                   // 28: perdure.command.v1.Reply
+	(*ImportReply)(nil),             // 29: perdure.command.v1.ImportReply
+	(*ImportDoneReply)(nil),         // 30: perdure.command.v1.ImportDoneReply
+	(*PromiseAnswer)(nil),           // 31: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 32: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 33: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 34: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 35: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 36: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 37: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 38: perdure.command.v1.TrimReply
+	(*EnterCutReply)(nil),           // 39: perdure.command.v1.EnterCutReply
+	(*AssignReply)(nil),             // 40: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 41: perdure.command.v1.Error
+	(*Detail)(nil),                  // 42: perdure.command.v1.Detail
+	(*Query)(nil),                   // 43: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 44: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 45: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 46: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 47: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 48: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 49: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 50: perdure.command.v1.FunctionsReply
+	nil,                             // 51: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 52: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 53: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 54: perdure.v1.Commit
+	(*v1.Release)(nil),              // 55: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 56: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 57: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 58: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 59: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 60: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 61: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 62: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 63: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 64: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 65: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 66: perdure.v1.RestartRequest
+	(*v1.PurgeRequest)(nil),         // 67: perdure.v1.PurgeRequest
+	(*v1.TaskToken)(nil),            // 68: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),        // 69: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),           // 70: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 71: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 72: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 73: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 74: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 75: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 76: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 77: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 78: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 79: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 80: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 81: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 82: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 83: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 84: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 85: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 86: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 87: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),        // 88: perdure.v1.PurgeResponse
+	(v1.Reason)(0),                  // 89: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 90: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 91: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 92: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 93: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 94: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 95: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 96: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 97: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 98: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 99: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 100: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 101: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 102: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 103: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 104: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 105: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 106: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 107: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 108: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 109: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	47,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	48,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	49,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	50,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	5,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	51,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	52,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	53,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	54,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	55,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	6,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	7,   // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	9,   // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	11,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	8,   // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	56,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	57,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	4,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
-	3,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	58,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	59,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	60,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	61,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	12,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
-	62,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
-	63,  // 27: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	64,  // 28: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	13,  // 29: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10,  // 30: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	21,  // 31: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	22,  // 32: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	65,  // 33: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	66,  // 34: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	18,  // 35: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	20,  // 36: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	17,  // 37: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	15,  // 38: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	16,  // 39: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	14,  // 40: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	19,  // 41: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	23,  // 42: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	24,  // 43: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	67,  // 44: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	65,  // 45: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	66,  // 46: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	67,  // 47: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	46,  // 48: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	68,  // 49: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	67,  // 50: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	69,  // 51: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	36,  // 52: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	70,  // 53: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	71,  // 54: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	72,  // 55: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	29,  // 56: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	73,  // 57: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	74,  // 58: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	75,  // 59: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	76,  // 60: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	30,  // 61: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	31,  // 62: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	32,  // 63: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	33,  // 64: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	35,  // 65: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	77,  // 66: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	78,  // 67: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	28,  // 68: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	27,  // 69: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	26,  // 70: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	79,  // 71: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	80,  // 72: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	81,  // 73: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	82,  // 74: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	34,  // 75: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
-	83,  // 76: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
-	63,  // 77: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	63,  // 78: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	10,  // 79: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	84,  // 80: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	37,  // 81: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	85,  // 82: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	86,  // 83: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	87,  // 84: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	88,  // 85: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	89,  // 86: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	40,  // 87: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	41,  // 88: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	42,  // 89: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	90,  // 90: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	91,  // 91: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	92,  // 92: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	93,  // 93: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	94,  // 94: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	39,  // 95: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	36,  // 96: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	95,  // 97: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	96,  // 98: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	97,  // 99: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	98,  // 100: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	76,  // 101: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	99,  // 102: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	44,  // 103: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	45,  // 104: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	100, // 105: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	101, // 106: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	102, // 107: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	103, // 108: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	104, // 109: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	80,  // 110: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	63,  // 111: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	112, // [112:112] is the sub-list for method output_type
-	112, // [112:112] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	52,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	53,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	54,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	55,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	8,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	56,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	57,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	58,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	59,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	60,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	9,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	10,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	12,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	14,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	11,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	61,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	62,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	7,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	6,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
+	63,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	64,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	65,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	66,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	15,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
+	67,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
+	3,   // 27: perdure.command.v1.Command.import:type_name -> perdure.command.v1.Import
+	5,   // 28: perdure.command.v1.Command.import_done:type_name -> perdure.command.v1.ImportDone
+	4,   // 29: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
+	68,  // 30: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	69,  // 31: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	16,  // 32: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	13,  // 33: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	24,  // 34: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	25,  // 35: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	70,  // 36: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	71,  // 37: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	21,  // 38: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	23,  // 39: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	20,  // 40: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	18,  // 41: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	19,  // 42: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	17,  // 43: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	22,  // 44: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	26,  // 45: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	27,  // 46: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	72,  // 47: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	70,  // 48: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	71,  // 49: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	72,  // 50: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	51,  // 51: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	73,  // 52: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	72,  // 53: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	74,  // 54: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	41,  // 55: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	75,  // 56: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	76,  // 57: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	77,  // 58: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	34,  // 59: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	78,  // 60: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	79,  // 61: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	80,  // 62: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	81,  // 63: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	35,  // 64: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	36,  // 65: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	37,  // 66: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	38,  // 67: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	40,  // 68: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	82,  // 69: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	83,  // 70: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	33,  // 71: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	32,  // 72: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	31,  // 73: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	84,  // 74: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	85,  // 75: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	86,  // 76: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	87,  // 77: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	39,  // 78: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
+	88,  // 79: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	29,  // 80: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
+	30,  // 81: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
+	68,  // 82: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	68,  // 83: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	13,  // 84: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	89,  // 85: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	42,  // 86: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	90,  // 87: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	91,  // 88: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	92,  // 89: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	93,  // 90: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	94,  // 91: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	45,  // 92: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	46,  // 93: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	47,  // 94: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	95,  // 95: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	96,  // 96: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	97,  // 97: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	98,  // 98: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	99,  // 99: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	44,  // 100: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	41,  // 101: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	100, // 102: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	101, // 103: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	102, // 104: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	103, // 105: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	81,  // 106: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	104, // 107: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	49,  // 108: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	50,  // 109: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	105, // 110: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	106, // 111: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	107, // 112: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	108, // 113: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	109, // 114: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	85,  // 115: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	68,  // 116: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	117, // [117:117] is the sub-list for method output_type
+	117, // [117:117] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -4631,8 +5007,10 @@ func file_command_v1_command_proto_init() {
 		(*Command_Restart)(nil),
 		(*Command_EnterCut)(nil),
 		(*Command_Purge)(nil),
+		(*Command_Import)(nil),
+		(*Command_ImportDone)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[13].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[16].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
@@ -4647,7 +5025,7 @@ func file_command_v1_command_proto_init() {
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[25].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[28].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -4673,8 +5051,10 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Restart)(nil),
 		(*Reply_EnterCut)(nil),
 		(*Reply_Purge)(nil),
+		(*Reply_Import)(nil),
+		(*Reply_ImportDone)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[38].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[43].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -4690,7 +5070,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[43].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[48].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -4713,7 +5093,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
