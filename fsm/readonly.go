@@ -94,6 +94,15 @@ func (r *ReadOnly) View(fn func(state.Reader) error) error {
 	return nil
 }
 
+// ViewAll runs fn on several states at once, in their order, and returns its error.
+func ViewAll(stores []*ReadOnly, fn func([]state.Reader) error) error {
+	readers := make([]state.Reader, len(stores))
+	for i, r := range stores {
+		readers[i] = view{r.db}
+	}
+	return fn(readers)
+}
+
 // Replay runs fn on the state after the log entries that it does not have yet. each calls apply for every
 // command entry, in log order, and returns its error. Replay keeps the changes in memory and writes nothing.
 // Errors: *DamagedError of this store, and those of each.

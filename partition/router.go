@@ -181,7 +181,8 @@ func repeatable(cmd *commandv1.Command) bool {
 	}
 	switch cmd.Kind.(type) {
 	case *commandv1.Command_Heartbeat, *commandv1.Command_Deliver, *commandv1.Command_Trim, *commandv1.Command_Tick,
-		*commandv1.Command_RegisterFunctions, *commandv1.Command_Release, *commandv1.Command_Assign, *commandv1.Command_EnterCut:
+		*commandv1.Command_RegisterFunctions, *commandv1.Command_Release, *commandv1.Command_Assign, *commandv1.Command_EnterCut,
+		*commandv1.Command_Import, *commandv1.Command_ImportDone:
 		return true
 	}
 	return false

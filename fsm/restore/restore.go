@@ -331,7 +331,7 @@ func (r *run) message(key, value []byte) error {
 	}
 	from, to := state.PartitionOf(msg.Namespace, msg.FromId, r.count), state.PartitionOf(msg.Namespace, msg.ToId, r.count)
 	r.sent[from][to]++
-	msg.Seq = r.sent[from][to]
+	msg.Seq, msg.Cut = r.sent[from][to], 0
 	b, err := state.Deterministic.Marshal(msg)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (s source) put(key, value []byte) { s.Apply([]state.Write{{Key: key, Value:
 
 func (s source) message(t *testing.T, dst uint32, at state.Channel, from, to string) {
 	t.Helper()
-	b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: at.Last, Namespace: ns, FromId: from, ToId: to,
+	b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: at.Last, Cut: 8, Namespace: ns, FromId: from, ToId: to,
 		Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{Id: to, Name: fmt.Sprint(at.Last)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func sent(t *testing.T, rows map[string][]byte, dst uint32) (out []string) {
 			t.Fatal(err)
 		}
 		_, at, err := cutOutbox([]byte(key))
-		if err != nil || at.Last != msg.Seq {
-			t.Fatalf("message %d has the key %x: %v", msg.Seq, key, err)
+		if err != nil || at.Last != msg.Seq || msg.Cut != 0 {
+			t.Fatalf("message %d of cut %d has the key %x: %v", msg.Seq, msg.Cut, key, err)
 		}
 		out = append(out, fmt.Sprintf("%d/%d was %s", at.Epoch, at.Last, msg.GetSignal().Name))
 	}

@@ -64,6 +64,7 @@ func newDoor(t *testing.T, keys ...crypto.Signer) *door {
 	perdurev1.RegisterClusterServer(server, perdurev1.UnimplementedClusterServer{})
 	perdurev1.RegisterBackupsServer(server, perdurev1.UnimplementedBackupsServer{})
 	perdurev1.RegisterGraphsServer(server, perdurev1.UnimplementedGraphsServer{})
+	perdurev1.RegisterRestoresServer(server, perdurev1.UnimplementedRestoresServer{})
 	healthv1.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,7 +123,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 		if names != (rule.scope == inNamespace) {
 			t.Errorf("%s: its request names a namespace: %v; scope %d", name, names, rule.scope)
 		}
-		if service := m.Parent().Name(); (service == "Cluster" || service == "Backups") != (rule.scope != inNamespace) {
+		if service := m.Parent().Name(); (service == "Cluster" || service == "Backups" || service == "Restores") != (rule.scope != inNamespace) {
 			t.Errorf("%s: scope %d", name, rule.scope)
 		}
 	}
@@ -137,7 +138,7 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 func TestWhoMayCallWhat(t *testing.T) {
 	d := newDoor(t)
 	reads := []string{"ListNodes", "Result", "Describe", "Journal", "List", "Get", "Await", "GetStatus", "GetGraph", "GetOutcome"}
-	operators := []string{"TransferLeadership", "RebuildReplica", "ForgetQuarantined", "Upgrade", "Verify"}
+	operators := []string{"TransferLeadership", "RebuildReplica", "ForgetQuarantined", "Upgrade", "Verify", "Import"}
 	tokens := map[string]string{"reader": readerToken, "writer": writerToken, "other": otherToken, "admin": adminToken, "operator": operatorToken, "": ""}
 	allowed := func(who string, m protoreflect.MethodDescriptor, namespace string) bool {
 		method := string(m.Name())

@@ -62,6 +62,7 @@ var methods = map[string]rule{
 	perdurev1.Cluster_RebuildReplica_FullMethodName:     {Admin, allNamespaces},
 	perdurev1.Cluster_ForgetQuarantined_FullMethodName:  {Admin, allNamespaces},
 	perdurev1.Cluster_Upgrade_FullMethodName:            {Admin, allNamespaces},
+	perdurev1.Restores_Import_FullMethodName:            {Admin, allNamespaces},
 	perdurev1.Cluster_Verify_FullMethodName:             {Read, allNamespaces}, // it names ids of all of them
 
 	perdurev1.Backups_Cut_FullMethodName:     {Admin, allNamespaces},
