@@ -33,7 +33,7 @@ func TestCommandTable(t *testing.T) {
 		22: {"terminate", 1}, 23: {"create_promise", 1}, 24: {"settle_promise", 1}, 25: {"tick", 1}, 26: {"register_functions", 1},
 		27: {"deliver", 1}, 28: {"trim", 1}, 29: {"assign", 1}, 30: {"submit_graph", 2}, 31: {"retry_graph", 2},
 		40: {"inherit_leases", 3}, 41: {"raise_level", 4}, 42: {"restart", 6},
-		60: {"enter_cut", 6}, 70: {"purge", 6}, 50: {"signal_entity", 6}, 51: {"call_entity", 6}, 52: {"commit_entity", 6},
+		60: {"enter_cut", 6}, 61: {"import", 6}, 62: {"import_done", 6}, 70: {"purge", 6}, 50: {"signal_entity", 6}, 51: {"call_entity", 6}, 52: {"commit_entity", 6},
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {
