@@ -145,7 +145,7 @@ func (p *Plan) connect() error {
 			if err != nil {
 				return err
 			}
-			c := cut.Channel{Sent: cut.End(sent), Received: cut.End(received), First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
+			c := cut.Channel{Sent: cut.End{Epoch: sent.Epoch, Last: sent.Last}, Received: cut.End{Epoch: received.Epoch, Last: received.Last}, First: cut.End{Epoch: sent.Epoch, Last: sent.Last + 1}}
 			prefix := keys.Number(keys.Outbox, uint32(dst))
 			var bad error
 			if err := r.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
