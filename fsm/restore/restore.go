@@ -174,9 +174,9 @@ func (p *Plan) Done(partition uint32, restore uint64) *commandv1.ImportDone {
 
 // Rows calls emit for every row of the new states. It ends with the first error.
 func (p *Plan) Rows(emit func(partition uint32, row state.Write) error) error {
-	run := &run{Plan: p, emit: emit, sent: make([][]uint64, p.count)}
+	run := &run{Plan: p, emit: emit, sent: make([][]state.Channel, p.count)}
 	for n := range run.sent {
-		run.sent[n] = make([]uint64, p.count)
+		run.sent[n] = make([]state.Channel, p.count)
 	}
 	for _, key := range p.names {
 		if err := run.everywhere([]byte(key), p.functions[key].Encode()); err != nil {
@@ -190,11 +190,11 @@ func (p *Plan) Rows(emit func(partition uint32, row state.Write) error) error {
 		}
 	}
 	for src, ends := range run.sent {
-		for dst, last := range ends {
-			if last == 0 {
+		for dst, end := range ends {
+			if end.Last == 0 {
 				continue
 			}
-			if err := run.to(uint32(src), keys.Number(keys.Channel, uint32(dst)), state.Channel{Epoch: p.epoch, Last: last}.Encode()); err != nil {
+			if err := run.to(uint32(src), keys.Number(keys.Channel, uint32(dst)), end.Encode()); err != nil {
 				return err
 			}
 		}
@@ -208,8 +208,8 @@ type run struct {
 	emit func(uint32, state.Write) error
 	// source is the old partition whose rows are read.
 	source uint32
-	// sent counts the messages of each new channel, by source and destination.
-	sent [][]uint64
+	// sent are the sending ends of the new channels, by source and destination.
+	sent [][]state.Channel
 }
 
 // families says what becomes of the rows of each family.
@@ -330,12 +330,15 @@ func (r *run) message(key, value []byte) error {
 		return &state.CorruptError{What: "message", Key: append([]byte(nil), key...), Detail: "it is no message"}
 	}
 	from, to := state.PartitionOf(msg.Namespace, msg.FromId, r.count), state.PartitionOf(msg.Namespace, msg.ToId, r.count)
-	r.sent[from][to]++
-	msg.Seq, msg.Cut = r.sent[from][to], 0
+	end := &r.sent[from][to]
+	end.Epoch = r.epoch
+	end.Last++
+	msg.Seq, msg.Cut = end.Last, 0
 	b, err := state.Deterministic.Marshal(msg)
 	if err != nil {
 		return err
 	}
+	end.Bytes += uint64(len(b))
 	return r.to(from, keys.OutboxOf(to, r.epoch, msg.Seq), b)
 }
 

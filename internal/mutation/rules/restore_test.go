@@ -10,11 +10,11 @@ var restoreBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/restore/restore.go", Rule: "restore: the messages of a channel are numbered anew",
-		From: "msg.Seq, msg.Cut = r.sent[from][to], 0", To: "msg.Seq, msg.Cut = at.Last, 0", Tests: "TestMessagesOfARestore",
+		From: "msg.Seq, msg.Cut = end.Last, 0", To: "msg.Seq, msg.Cut = at.Last, 0", Tests: "TestMessagesOfARestore",
 	},
 	{
 		File: "fsm/restore/restore.go", Rule: "restore: cuts of the new cluster begin anew",
-		From: "msg.Seq, msg.Cut = r.sent[from][to], 0", To: "msg.Seq = r.sent[from][to]", Tests: "TestMessagesOfARestore",
+		From: "msg.Seq, msg.Cut = end.Last, 0", To: "msg.Seq = end.Last", Tests: "TestMessagesOfARestore",
 	},
 	{
 		File: "fsm/restore/restore.go", Rule: "restore: states are of one cut",
