@@ -89,7 +89,7 @@ func TestManifestForm(t *testing.T) {
 
 func ExampleManifest() {
 	m := example()
-	b, _ := m.encode() //nolint:errcheck // a value without channels can be encoded
+	b, _ := m.encode()
 	again, err := decode(b)
 	fmt.Println(again.Name, again.Bytes(), err)
 	// Output: 20260102T030405Z 5 <nil>

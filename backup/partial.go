@@ -125,7 +125,7 @@ func readPartial(ctx context.Context, store Store, name, owner string) (*partial
 	}
 	p := &partial{}
 	if json.Unmarshal(b, p) != nil || p.Format != Format || p.Name != name || p.Owner != owner {
-		return damaged, nil
+		p = damaged
 	}
 	return p, nil
 }

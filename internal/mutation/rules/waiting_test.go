@@ -87,7 +87,7 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "listeners: a sweep deletes an execution when all that wait for it have an answer",
-		From: "				if !t.released(ex.ns, objectID, erased) {\n					return key, false\n				}\n				t.erase(", To: "				t.erase(", Tests: "TestSweepAfterNotification",
+		From: "if !t.released(ex.ns, objectID, erased) || !t.reached", To: "if !t.reached", Tests: "TestSweepAfterNotification",
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "listeners: a sweep deletes a promise when all that wait for it have an answer",
