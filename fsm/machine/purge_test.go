@@ -48,6 +48,7 @@ const (
 func TestPurge(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("a", "f")
+	w.refused(purgeCmd("a"), perdurev1.Reason_REASON_RULE_BROKEN) // nothing is below it
 	w.commit(v, "child g; step s -> x; sleep 50; child g")
 	w.refused(purgeCmd("a"), perdurev1.Reason_REASON_RULE_BROKEN)
 	for _, child := range w.take("w2", 2, "g") {

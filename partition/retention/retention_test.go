@@ -34,7 +34,7 @@ func newPartition() *partition {
 
 // ended adds an execution that has ended.
 func (p *partition) ended(ns, function, id string, endedMS int64) {
-	key := keys.VisibilityOf(ns, keys.Open+1, endedMS, id)
+	key := keys.VisibilityOf(ns, keys.Open+1, endedMS-time.Hour.Milliseconds(), id) // it began an hour before
 	p.listed[ns+"/"+id] = key
 	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(function, endedMS)}})
 }
