@@ -65,7 +65,7 @@ var channelBugs = []mutation.Bug{
 	{
 		File: "partition/group/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
 		From:  `return false, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`,
-		To:    "s.acknowledged(destination, state.Channel{Epoch: epoch, Last: msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err)))})\n\t\treturn true, nil",
+		To:    "s.acknowledged(destination, state.Channel{Epoch: epoch, Last: msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err)))}, 0)\n\t\treturn true, nil",
 		Tests: "TestShipping",
 	},
 	{

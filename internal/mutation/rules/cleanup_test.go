@@ -1,6 +1,10 @@
 package rules
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // cleanupBugs break the clean-ups of cancelled executions, in the machine and in the SDK.
 var cleanupBugs = []mutation.Bug{
@@ -86,7 +90,7 @@ var cleanupBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/codec.go", Rule: "codec: raw bytes pass it",
-		From: "	if !plain(c) {\n		return nil, false\n	}\n", To: "", Tests: "TestNothingInClear", Pkg: "embed",
+		From: "	if !plain(c) {\n		return nil, false\n	}\n", To: "", Tests: "TestNothingInClear", Pkg: "embed", Hangs: 40 * time.Second,
 	},
 	{
 		File: "durable/codec.go", Rule: "codec: failures pass it",

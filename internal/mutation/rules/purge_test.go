@@ -1,6 +1,10 @@
 package rules
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // purgeBugs break purges, what is kept, and the quotas of namespaces.
 var purgeBugs = []mutation.Bug{
@@ -32,7 +36,7 @@ var purgeBugs = []mutation.Bug{
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: the rows of a later incarnation stay",
 		From: "keys.AppendUint64(keys.Of(family, ns, objectID), through+1)", To: "keys.AppendUint64(keys.Of(family, ns, objectID), through+1<<40)",
-		Tests: "TestPurgeRows",
+		Tests: "TestPurgeRows", Hangs: 30 * time.Second,
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: a pending promise stays",
