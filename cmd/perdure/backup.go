@@ -21,8 +21,8 @@ import (
 func (a *app) backupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "Make, check and delete backups of a cluster",
-		Long: `Make, check and delete backups of a cluster, which serves meanwhile.
+		Short: "Make, check, restore and delete backups of a cluster",
+		Long: `Make, check, restore and delete backups of a cluster, which serves meanwhile.
 
 A backup is a consistent state of all partitions: everything that was acknowledged before
 it began, and no effect without its cause. Backups at one URL share files, so a backup
@@ -38,7 +38,7 @@ role of the machine is used.`,
 		Args: noSuchCommand,
 		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
 	}
-	cmd.AddCommand(a.backupCreateCommand(), a.backupListCommand(), a.backupVerifyCommand(), a.backupDeleteCommand())
+	cmd.AddCommand(a.backupCreateCommand(), a.backupListCommand(), a.backupVerifyCommand(), a.backupRestoreCommand(), a.backupDeleteCommand())
 	return cmd
 }
 

@@ -144,7 +144,8 @@ func TestBackupUsage(t *testing.T) {
 		{"backup", "create", store, "--rate", "0"}, {"backup", "create", store, "--keep", "0"}, {"backup", "create", store, "--keep", "-1"},
 		{"backup", "create", store, "--parallel", "0"}, {"backup", "create", "http://host/x"}, {"backup", "create", "file://host/x"},
 		{"backup", "create", "s3://"}, {"backup", "create", ""}, {"backup", "list"}, {"backup", "verify", store, "a", "b"},
-		{"backup", "delete", store}, {"backup", "delete", store, "20260506T070809Z", "--unused"},
+		{"backup", "delete", store}, {"backup", "delete", store, "20260506T070809Z", "--unused"}, {"backup", "restore"},
+		{"backup", "restore", store, "a", "b"}, {"backup", "restore", store, "--parallel", "0"},
 	} {
 		if stdout, stderr, code := sh.run(args...); code != exitUsage {
 			t.Errorf("%q: exit %d: %s%s", args, code, stdout, stderr)
@@ -170,5 +171,5 @@ func TestBackupUsage(t *testing.T) {
 
 func TestBackupHelp(t *testing.T) {
 	sh := &shell{addr: "127.0.0.1:1"}
-	sh.story(t, "help_backup", "backup --help", "backup create --help", "backup list --help", "backup verify --help", "backup delete --help")
+	sh.story(t, "help_backup", "backup --help", "backup create --help", "backup list --help", "backup verify --help", "backup restore --help", "backup delete --help")
 }
