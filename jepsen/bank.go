@@ -348,41 +348,11 @@ func (r *bankRun) settle(ctx context.Context, c *Cluster, report *BankReport) er
 	defer cl.Close()
 	report.Violations = append(report.Violations, r.wrong...)
 	found := map[string][]string{} // the accounts that have booked a transfer
-	seen := map[string]ledger{}
-	var mu sync.Mutex
-	var jobs []func(context.Context) error
-	quiet, cancel := context.WithTimeout(ctx, healTimeout) // for the last unlocks to arrive
-	defer cancel()
-	for _, account := range r.accounts {
-		jobs = append(jobs, func(ctx context.Context) error {
-			var e *perdurev1.Entity
-			if err := waitFor(quiet, string(account), func(context.Context) (err error) {
-				if e, err = cl.GetEntity(ctx, string(account)); err == nil && (e.GetLock() != nil || e.GetQueued() != 0) {
-					err = errBusyAccount
-				}
-				return err
-			}); err != nil && !errors.Is(err, errBusyAccount) {
-				return err
-			}
-			l := ledger{}
-			if e.GetExists() {
-				if err := json.Unmarshal(e.GetValue(), &l); err != nil {
-					return fmt.Errorf("%s: %w", account, err)
-				}
-			}
-			l.open()
-			mu.Lock()
-			defer mu.Unlock()
-			seen[string(account)] = l
-			if e.GetLock() != nil || e.GetQueued() != 0 {
-				report.Violations = append(report.Violations, fmt.Sprintf("%s is locked or busy at the end: %v", account, e))
-			}
-			return nil
-		})
-	}
-	if err := inParallel(ctx, 16, jobs); err != nil {
+	seen, busy, err := readLedgers(ctx, cl, r.accounts)
+	if err != nil {
 		return err
 	}
+	report.Violations = append(report.Violations, busy...)
 	report.Violations = append(report.Violations, checkLedgers(seen)...)
 	total := 0
 	for account, l := range seen {
@@ -418,4 +388,41 @@ func (r *bankRun) settle(ctx context.Context, c *Cluster, report *BankReport) er
 		report.Violations = append(report.Violations, "no audit ended: nothing was checked while money moved")
 	}
 	return nil
+}
+
+// readLedgers reads accounts when nothing runs any more; an account that stays locked or busy is in busy.
+func readLedgers(ctx context.Context, cl *client.Client, accounts []durable.EntityID) (seen map[string]ledger, busy []string, err error) {
+	seen = map[string]ledger{}
+	var mu sync.Mutex
+	var jobs []func(context.Context) error
+	quiet, cancel := context.WithTimeout(ctx, healTimeout) // for the last unlocks to arrive
+	defer cancel()
+	for _, account := range accounts {
+		jobs = append(jobs, func(ctx context.Context) error {
+			var e *perdurev1.Entity
+			if err := waitFor(quiet, string(account), func(context.Context) (err error) {
+				if e, err = cl.GetEntity(ctx, string(account)); err == nil && (e.GetLock() != nil || e.GetQueued() != 0) {
+					err = errBusyAccount
+				}
+				return err
+			}); err != nil && !errors.Is(err, errBusyAccount) {
+				return err
+			}
+			l := ledger{}
+			if e.GetExists() {
+				if err := json.Unmarshal(e.GetValue(), &l); err != nil {
+					return fmt.Errorf("%s: %w", account, err)
+				}
+			}
+			l.open()
+			mu.Lock()
+			defer mu.Unlock()
+			seen[string(account)] = l
+			if e.GetLock() != nil || e.GetQueued() != 0 {
+				busy = append(busy, fmt.Sprintf("%s is locked or busy at the end: %v", account, e))
+			}
+			return nil
+		})
+	}
+	return seen, busy, inParallel(ctx, 16, jobs)
 }

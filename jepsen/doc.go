@@ -11,8 +11,8 @@
 // workload records its requests and their answers, with times: registers (RegisterRun), writes under load
 // (CommitRun), executions (ExecutionRun) and graphs (GraphRun), whose workers are processes of their own
 // (Worker). A checker is a pure function from such a history to violations: CheckRegister, CheckCommits,
-// CheckExecutions, CheckHolding, CheckGraphs. The drivers (Failover, Histories, Executions, Graphs, Late,
-// Recover, Upgrade) put the three together, and run/ is their command line.
+// CheckExecutions, CheckHolding, CheckGraphs, CheckRestore. The drivers (Failover, Histories, Executions, Graphs,
+// Late, Recover, Upgrade, Backups) put the three together, and run/ is their command line.
 //
 // # Seeds
 //

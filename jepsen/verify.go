@@ -17,17 +17,10 @@ const verifyTimeout = 3 * time.Minute
 // orderly stop of all nodes, each node's data. It returns what is wrong; the nodes do not run any more then. An error
 // means that the command line could not be built.
 func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
-	if c.opts.CLI == "" {
-		var err error
-		if c.opts.CLI, err = BuildCLI(ctx, c.dir); err != nil {
-			return nil, err
-		}
+	if _, err := c.cli(ctx); err != nil {
+		return nil, err
 	}
-	args := []string{"verify"}
-	for _, addr := range c.Addrs() {
-		args = append(args, "--addr", addr)
-	}
-	out := c.verify(ctx, "of the running cluster", args)
+	out := c.verify(ctx, "of the running cluster", c.addressed("verify"))
 	var stops sync.WaitGroup
 	for _, w := range c.workers {
 		if err := w.Kill(); err != nil {
@@ -46,6 +39,25 @@ func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
 		out = append(out, c.verify(ctx, "of the data of "+n.Name, []string{"verify", "--data", n.DataDir})...)
 	}
 	return out, nil
+}
+
+// cli is the command line, which is built when it is needed first.
+func (c *Cluster) cli(ctx context.Context) (string, error) {
+	if c.opts.CLI == "" {
+		var err error
+		if c.opts.CLI, err = BuildCLI(ctx, c.dir); err != nil {
+			return "", err
+		}
+	}
+	return c.opts.CLI, nil
+}
+
+// addressed adds the addresses of all nodes to a command.
+func (c *Cluster) addressed(args ...string) []string {
+	for _, addr := range c.Addrs() {
+		args = append(args, "--addr", addr)
+	}
+	return args
 }
 
 // verify runs the command line, and returns its output if it finds a problem.

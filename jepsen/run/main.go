@@ -31,6 +31,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
   executions   --n 2000 --fault kill,kill-worker three-step executions, all read back afterwards
   bank         --accounts 1000 --transfers 20000  transfers in critical sections, under faults of all kinds throughout
+  backup       --rounds 3 --kill-create         backups under load and kills, each restored into twice the partitions
   saga         --n 500                          sagas that complete, fail or are cancelled: undone once, in reverse order
   ends         --rounds 1                       cancels without a worker, or with one that hangs; restarts under paused leaders
   versions     --n 1000                         two versions of a function side by side, workers and nodes killed
@@ -112,6 +113,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = executionsJob(set, &co, stdout)
 	case "bank":
 		do = bankJob(set, &co, stdout)
+	case "backup":
+		do = backupJob(set, &co, stdout)
 	case "saga":
 		do = sagaJob(set, &co, stdout)
 	case "ends":
