@@ -29,6 +29,7 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	case req.Epoch > ch.Epoch:
 		ch = state.Channel{Epoch: req.Epoch}
 	}
+	begun := true
 	for _, msg := range req.Messages {
 		if msg.Seq <= ch.Last {
 			continue
@@ -38,6 +39,7 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, ch.Last)
 		}
 		if !t.admits(msg.Cut) {
+			begun = ch.Last > 0 // the sender's state of this cut may know nothing of the epoch
 			break
 		}
 		if t.waitsForEntry(msg) {
@@ -48,7 +50,9 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 		}
 		ch.Last = msg.Seq
 	}
-	t.put(key, ch.Encode())
+	if begun {
+		t.put(key, ch.Encode())
+	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last, Full: t.fullEntities(req.Asked), Cut: uint64(t.m.cut)}}}, nil
 }
 
