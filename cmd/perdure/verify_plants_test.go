@@ -196,17 +196,18 @@ func plantings() []planting {
 		{"a heartbeat that is gone", audit.RuleHeartbeat, "asking", "", -1, func(s *plot) {
 			s.header("asking", func(h *state.Header) { h.HeartbeatAt = 1 })
 		}, "none is stored"},
+		// Without its deadline, so that no tick of the serving node carries it out.
 		{"remains of a purge that say the execution's own rows", audit.RulePurge, "done", "", -1, func(s *plot) {
 			s.header("done", func(h *state.Header) { s.put(of(keys.Remains, "done"), keys.AppendUint64(nil, h.Incarnation)) })
-			s.put(keys.DeadlineOf(keys.DeadlinePurge, state.RemainsAt, "default", "done"), none)
 		}, "rows of incarnations up to"},
 		{"remains of a purge that no tick deletes", audit.RuleDeadline, "purged", "", -1, func(s *plot) {
 			s.put(of(keys.Remains, "purged"), keys.AppendUint64(nil, 1))
 		}, "its remains are not in the index"},
 		{"remains of a purge in another form", audit.RuleDamaged, "purged", "", -1, func(s *plot) { s.put(of(keys.Remains, "purged"), []byte("x")) }, ""},
 		{"a purge of what is open", audit.RulePurge, "waiting", "", -1, func(s *plot) {
-			s.header("waiting", func(h *state.Header) { h.Purge, h.PurgeAt = "\x00", 5 })
-			s.put(keys.DeadlineOf(keys.DeadlinePurge, 5, "default", "waiting"), none)
+			const later = 1 << 45 // no tick of the serving node goes on with it
+			s.header("waiting", func(h *state.Header) { h.Purge, h.PurgeAt = "\x00", later })
+			s.put(keys.DeadlineOf(keys.DeadlinePurge, later, "default", "waiting"), none)
 		}, "is being purged"},
 		{"a purge that no tick continues", audit.RuleDeadline, "done", "", -1, func(s *plot) {
 			s.header("done", func(h *state.Header) { h.Purge, h.PurgeAt = "\x00", 5 })
