@@ -156,6 +156,9 @@ func (t *activation) recordHeld() {
 		<-sent
 		if h.ok && h.resp.GetCommit() != nil {
 			h.steps = nil
+			if t.release != nil && t.release.problem != "" {
+				t.release.delay = t.w.firstProblem(t) // the problem may have been counted before the answer came
+			}
 		}
 	}
 	if len(h.steps) == 0 || t.release == nil || t.isLost() {
