@@ -117,12 +117,8 @@ func aRealNode(t *testing.T) *realNode {
 	return n
 }
 
-// populate runs functions of every fate.
-func populate(ctx context.Context, addr string) error {
-	c, err := client.Dial(client.Options{Addrs: []string{addr}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
+// register has a worker run the functions of a real node.
+func register(w *durable.Worker) {
 	ask := durable.NewFunction("ask", func(ctx durable.Context, _ int) (string, error) {
 		return durable.WaitSignal[string](ctx, "go")
 	})
@@ -143,7 +139,6 @@ func populate(ctx context.Context, addr string) error {
 	fail := durable.NewFunction("fail", func(durable.Context, int) (int, error) { return 0, errors.New("it broke") })
 	nap := durable.NewFunction("sleep", func(ctx durable.Context, _ int) (int, error) { return 0, durable.Sleep(ctx, time.Hour) })
 	call := durable.NewFunction("call", func(ctx durable.Context, in int) (string, error) { return durable.Call(ctx, ask, in) })
-	w := durable.NewWorker(c, durable.WorkerOptions{})
 	all := durable.NewFunction("all", func(ctx durable.Context, in int) (int, error) {
 		out, err := durable.Call(ctx, double, in)
 		if err == nil {
@@ -177,6 +172,16 @@ func populate(ctx context.Context, addr string) error {
 		return in, durable.AwaitAll(ctx, own, other)
 	})
 	w.Register(ask, double, spread, fail, nap, call, all, account, hold, retried)
+}
+
+// populate runs functions of every fate.
+func populate(ctx context.Context, addr string) error {
+	c, err := client.Dial(client.Options{Addrs: []string{addr}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	w := durable.NewWorker(c, durable.WorkerOptions{})
+	register(w)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
