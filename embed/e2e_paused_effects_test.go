@@ -99,10 +99,10 @@ func atGate(worker, folder string) error {
 
 // TestPausedFormerWorkerEffects is TestPausedFormerWorker with all effects of a function staged by the paused
 // worker: none of them comes, whether another worker takes the task over, a restart begins a new incarnation,
-// or both.
+// or both, or the execution is terminated and purged, and its id started again.
 func TestPausedFormerWorkerEffects(t *testing.T) {
 	t.Parallel()
-	for by, incarnations := range map[string]int{"takeover": 1, "restart": 1, "restart from event": 1, "continue": 2} {
+	for by, incarnations := range map[string]int{"takeover": 1, "restart": 1, "restart from event": 1, "purge": 1, "continue": 2} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -125,6 +125,9 @@ func TestPausedFormerWorkerEffects(t *testing.T) {
 				if _, err := w.Restart(soon(t), "x", o); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if by == "purge" {
+				h = w.purgeAndBegin(f, pausedIn{Folder: a.folder})
 			}
 			b := w.work(durable.WorkerOptions{Name: "b"}, f)
 			for n := range incarnations {
@@ -177,4 +180,20 @@ func TestPausedFormerWorkerEffects(t *testing.T) {
 			other.stop()
 		})
 	}
+}
+
+// purgeAndBegin ends the execution x, purges it, and starts another one of its id.
+func (w *world) purgeAndBegin(f *durable.Function[pausedIn, string], in pausedIn) *durable.Handle[string] {
+	w.t.Helper()
+	if _, err := w.Terminate(soon(w.t), "x", "enough"); err != nil {
+		w.t.Fatal(err)
+	}
+	until(w.t, "the purge of x", func() error {
+		purged, err := w.Purge(soon(w.t), "x", client.PurgeOptions{Force: true})
+		if err == nil && purged == client.PurgedBegun {
+			err = errors.New("it goes on")
+		}
+		return err
+	})
+	return begin(w, f, "x", in, durable.AllowUnknownFunction())
 }
