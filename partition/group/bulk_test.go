@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 	"perdure/partition/grouptest"
 	"perdure/partition/quota"
 )
@@ -48,6 +49,25 @@ func largePromise(id string) *commandv1.Command {
 	cmd := promiseCmd(id, 1<<40)
 	cmd.GetCreatePromise().Param = make([]byte, bulkBytes-1<<16)
 	return cmd
+}
+
+// A large command takes its bytes of the node's share, and one beyond the share all of it.
+func TestBulkShares(t *testing.T) {
+	b := newBulk(clock.System{})
+	for _, c := range []struct{ bytes, left int64 }{{bulkBytes - 1<<16, 1 << 16}, {3 * bulkBytes, 0}, {1, bulkBytes - 1}} {
+		release, err := b.acquire(t.Context(), c.bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.sem.TryAcquire(c.left + 1) {
+			t.Errorf("a command of %d bytes leaves more than %d", c.bytes, c.left)
+		}
+		if !b.sem.TryAcquire(c.left) {
+			t.Errorf("a command of %d bytes leaves less than %d", c.bytes, c.left)
+		}
+		b.sem.Release(c.left)
+		release()
+	}
 }
 
 // All partitions of a node together let one large command into their logs at a time. Small commands pass it. A command

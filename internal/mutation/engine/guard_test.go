@@ -216,7 +216,7 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/bulk.go", Rule: "bulk: the node's partitions share the turns",
-		From: `share := min(bytes, bulkBytes)`, To: `share := min(bytes, 1)`, Tests: "TestLargeCommandsTakeTurns",
+		From: `share := min(bytes, bulkBytes)`, To: `share := min(bytes, 1)`, Tests: "TestBulkShares",
 	},
 	{
 		File: "partition/group/bulk.go", Rule: "bulk: a turn ends",
