@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -212,9 +213,10 @@ func TestFailedCheckpoint(t *testing.T) {
 	}{{"no space to spare", true, 0}, {"no file", false, errorfs.OpCreate}, {"no rename", false, errorfs.OpRename}} {
 		t.Run(c.name, func(t *testing.T) {
 			mem := vfs.NewMem()
-			failing := true
+			var failing atomic.Bool
+			failing.Store(true)
 			files := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if failing && !c.spare && op.Kind == c.kind && strings.Contains(op.Path, ".cuts") {
+				if failing.Load() && !c.spare && op.Kind == c.kind && strings.Contains(op.Path, ".cuts") {
 					return full
 				}
 				return nil
@@ -224,7 +226,7 @@ func TestFailedCheckpoint(t *testing.T) {
 			opts := w.options(files, true)
 			opts.OnCheckpoint = func(_ Checkpoint, err error) { errs = append(errs, err) }
 			opts.Spare = func(bytes int64) error {
-				if failing && c.spare && bytes >= int64(opts.MemTableBytes) {
+				if failing.Load() && c.spare && bytes >= int64(opts.MemTableBytes) {
 					return full
 				}
 				return nil
@@ -240,7 +242,7 @@ func TestFailedCheckpoint(t *testing.T) {
 			if err != nil || len(all) > 0 || len(errs) != 3 || !errors.Is(errs[0], full) {
 				t.Errorf("the checkpoints are %v, %v, of %v; said was %v", all, err, left, errs)
 			}
-			failing = false
+			failing.Store(false)
 			s.apply(t, store, half, len(s.logs), 5)
 			if _, err := s.agrees(store); err != nil {
 				t.Error(err)
