@@ -28,7 +28,7 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// What is required is the latest cut that anything was sent in; a new cut is one that no partition is in.
+// Required returns the latest cut that anything was sent in. Next returns a cut that no partition is in.
 func TestRequired(t *testing.T) {
 	if n := cut.Required(2, 1, 5, 3); n != 5 {
 		t.Errorf("cut %d is required", n)

@@ -115,8 +115,8 @@ func TestUnansweredHeartbeat(t *testing.T) {
 	}
 }
 
-// What happened while the stream was broken: the lost task ends without effect, and its unanswered commit, which is sent
-// again, is refused.
+// A task that was lost while the stream was broken ends without effect. The worker repeats its unanswered commit, which
+// the server refuses.
 func TestLostWhileDisconnected(t *testing.T) {
 	f := newFake(t)
 	var seen events

@@ -82,7 +82,7 @@ func TestCheckRestore(t *testing.T) {
 	}
 }
 
-// What was acknowledged only after a backup began may be missing from it, but only as a whole.
+// An execution acknowledged after the backup began may be missing from it, but only as a whole.
 func TestCheckRestoreAllowsWhatCameAfterTheCut(t *testing.T) {
 	ev := soundRestore()
 	ev.Cut = 0

@@ -149,7 +149,7 @@ func TestCutIsEnteredOnce(t *testing.T) {
 	}
 }
 
-// What an entry sends that enters a cut is of the former cut, whatever the order of its commands: its checkpoint has it.
+// An entry that enters a cut sends its messages in the former cut, in any order of its commands: the checkpoint has them.
 func TestCutIsEnteredBehindTheEntry(t *testing.T) {
 	p := newPipe(t)
 	cuts := func() (got []uint64) {

@@ -46,7 +46,7 @@ func (m *executionModel) begins(h *state.Header, first journal.ExecutionStarted)
 		}
 		f := m.flights[i]
 		f.done, f.came = true, true
-		// What a former incarnation has cancelled after the entries that a restart keeps stays cancelled.
+		// An operation that a former incarnation cancelled after the kept entries stays cancelled.
 		f.answers = addOnce(slices.DeleteFunc(f.answers, func(a string) bool { return a != modelCancelled }), "")
 	}
 	m.runs[h.ID] = r

@@ -57,7 +57,7 @@ func (m *executionModel) delivered(r *modelRun, e journal.SignalDelivered) error
 		if err != nil {
 			return err
 		}
-		// What a former incarnation has cancelled after the entries that a restart keeps stays cancelled.
+		// An operation that a former incarnation cancelled after the kept entries stays cancelled.
 		f.answers = addOnce(slices.DeleteFunc(f.answers, func(a string) bool { return a != modelCancelled }), "")
 		f.done, f.came = true, true
 	}

@@ -46,7 +46,7 @@ func TestFirstRunIsWhatIsRead(t *testing.T) {
 	}
 }
 
-// What is kept of a graph is all of it but its edges.
+// The machine keeps all of a graph but its edges.
 func TestKeptGraphHasAllButEdges(t *testing.T) {
 	n := &perdurev1.GraphNode{Id: "n", After: []string{"a"}, Inputs: []*perdurev1.NodeInput{{}}, Retry: &perdurev1.NodeRetry{},
 		TimeoutMs: 1, OnFailure: 1, Output: 1, Kind: &perdurev1.GraphNode_Sleep{Sleep: &perdurev1.SleepNode{}}}

@@ -116,8 +116,8 @@ func sent(t *testing.T, rows map[string][]byte, dst uint32) (out []string) {
 	return out
 }
 
-// What the receiver has is dropped, the rest is numbered from 1 in a new epoch, and a message whose ends have come into
-// one partition is for that itself.
+// A restore drops the messages that the receiver has and numbers the rest from 1 in a new epoch. A message between two ids
+// of one new partition goes to the outbox of that partition to itself.
 func TestMessagesOfARestore(t *testing.T) {
 	a, b := newSource(map[string]uint64{state.MetaFeature: 6}), newSource(map[string]uint64{state.MetaFeature: 6})
 	from, to := idOf(t, "from", 0, 2), idOf(t, "to", 1, 2)

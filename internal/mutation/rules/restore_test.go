@@ -9,11 +9,11 @@ var restoreBugs = []mutation.Bug{
 		From: "if r.channels[r.source][dst].Delivered(at) {", To: "if at.Last == 0 {", Tests: "TestMessagesOfARestore",
 	},
 	{
-		File: "fsm/restore/restore.go", Rule: "restore: the messages of a channel are numbered anew",
+		File: "fsm/restore/restore.go", Rule: "restore: the messages of a channel are numbered from 1",
 		From: "msg.Seq, msg.Cut = end.Last, 0", To: "msg.Seq, msg.Cut = at.Last, 0", Tests: "TestMessagesOfARestore",
 	},
 	{
-		File: "fsm/restore/restore.go", Rule: "restore: cuts of the new cluster begin anew",
+		File: "fsm/restore/restore.go", Rule: "restore: cuts of the new cluster begin at 0",
 		From: "msg.Seq, msg.Cut = end.Last, 0", To: "msg.Seq = end.Last", Tests: "TestMessagesOfARestore",
 	},
 	{
