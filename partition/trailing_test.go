@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/stable"
 )
 
 // The log that is kept behind a marker is bounded by bytes, on the leader and on the followers.
@@ -58,4 +61,37 @@ func TestTrailingLogByBytes(t *testing.T) {
 		}
 	}
 	equalReplicas(t, all, 0)
+}
+
+// TestOverdueMarker: a process that dies before Raft looks at its threshold leaves a longer log to each start. The next
+// process makes the marker as soon as it has applied that log, and not before the threshold.
+func TestOverdueMarker(t *testing.T) {
+	t.Parallel()
+	const threshold = 64
+	marked := func(m *member) (index uint64) {
+		if _, err := fmt.Sscan(m.Router().Replicas()[0].Raft().Stats()["last_snapshot_index"], &index); err != nil {
+			t.Fatal(err)
+		}
+		return index
+	}
+	m := &member{cfg: memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)}
+	m.cfg.SnapshotThreshold, m.cfg.SnapshotInterval = threshold, 24*time.Hour
+	run := func(writes int, name string) {
+		m.start(t)
+		ready(t, m.Node)
+		for i := range writes {
+			must(t, m.Router(), createCmd(fmt.Sprint(name, i)))
+		}
+	}
+	run(threshold/2, "a")
+	m.stop(t)
+	run(threshold, "b")
+	if index := marked(m); index != 0 {
+		t.Errorf("a marker at %d, the log found was below the threshold", index)
+	}
+	end := m.Router().Replicas()[0].Raft().LastIndex()
+	m.stop(t)
+	run(1, "c")
+	waitFor(t, "the overdue marker", func() bool { return marked(m) >= end },
+		func() string { return fmt.Sprintf("the newest covers entry %d of %d", marked(m), end) })
 }

@@ -129,6 +129,9 @@ func (r *Replica) Join(bootstrap bool) error {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
 	r.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them
+	if end := r.raft.LastIndex(); end >= r.marked+cfg.SnapshotThreshold {
+		r.overdue.Store(end)
+	}
 	r.group.Store(r.raft)
 	return nil
 }

@@ -39,7 +39,11 @@ type trailing struct {
 
 	// logged counts the bytes since the last marker; bytes and count those since the bound was computed.
 	logged, bytes, count atomic.Int64
-	busy                 atomic.Bool
+	// overdue is the end of the log that this process found, if Raft's threshold asks for a marker there; 0 once there is
+	// one. Raft looks at its threshold only after an interval, which a process that often dies never reaches: each of its
+	// starts would apply a longer log.
+	overdue atomic.Uint64
+	busy    atomic.Bool
 	// sending counts the transfers of the state under way; sent is when the last ended, in Unix nanoseconds.
 	sending, sent atomic.Int64
 }
@@ -47,10 +51,11 @@ type trailing struct {
 // stored is raftlog.CacheOptions.OnStored: entries were added to this replica's log. It does not block.
 func (r *trailing) stored(entries int, bytes int64) {
 	logged, since, count := r.logged.Add(bytes), r.bytes.Add(bytes), r.count.Add(int64(entries))
-	if logged < r.opts.SnapshotBytes && since < r.opts.TrailingBytes/retuneShare && count < retuneEntries {
+	g := r.group.Load()
+	if logged < r.opts.SnapshotBytes && since < r.opts.TrailingBytes/retuneShare && count < retuneEntries && !r.isOverdue(g) {
 		return
 	}
-	if r.group.Load() == nil || !r.busy.CompareAndSwap(false, true) {
+	if g == nil || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
@@ -59,8 +64,14 @@ func (r *trailing) stored(entries int, bytes int64) {
 	}()
 }
 
+// isOverdue reports whether a marker is overdue and the log that this process found is applied.
+func (r *trailing) isOverdue(g *raft.Raft) bool {
+	end := r.overdue.Load()
+	return end != 0 && g != nil && g.AppliedIndex() >= end
+}
+
 // boundLog sets how many trailing entries Raft keeps, and makes a snapshot marker when the log has grown by
-// SnapshotBytes. It blocks while the state is flushed.
+// SnapshotBytes or a marker is overdue. It blocks while the state is flushed.
 func (r *trailing) boundLog() {
 	g := r.group.Load()
 	r.bytes.Store(0)
@@ -68,10 +79,11 @@ func (r *trailing) boundLog() {
 	if err := r.retune(g); err != nil {
 		r.log.Warn("cannot bound the trailing log", "event", "trailing_failed", "partition", r.id, "error", err)
 	}
-	if r.logged.Load() < r.opts.SnapshotBytes {
+	if r.logged.Load() < r.opts.SnapshotBytes && !r.isOverdue(g) {
 		return
 	}
 	r.logged.Store(0)
+	r.overdue.Store(0)
 	err := raftgroup.Await(g.Snapshot(), r.killed, nil)
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
 		r.log.Warn("cannot write snapshot marker", "event", "snapshot_failed", "partition", r.id, "error", err)

@@ -105,6 +105,11 @@ var boundBugs = []mutation.Bug{
 		From: "if !w.Registered() {", To: "if !w.Registered() && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
 	},
 	{
+		File: "partition/group/trailing.go", Rule: "trailing: an overdue marker is made at once",
+		From: `return end != 0 && g != nil && g.AppliedIndex() >= end`, To: `return end != 0 && g == nil`,
+		Tests: "TestOverdueMarker", Pkg: "partition", Hangs: 30 * time.Second,
+	},
+	{
 		File: "partition/repair/content.go", Rule: "content: the low mark stays free",
 		From: "if err := c.disk.Check(need, disk.Low); err != nil {", To: "if err := c.disk.Check(need, disk.Critical); err != nil {", Tests: "TestContentCopy",
 	},
