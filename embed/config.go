@@ -128,6 +128,9 @@ type Config struct {
 	// MaxWorkers bounds the worker streams of the node. A worker of the SDK has one stream on every node, so it counts
 	// once on each. Beyond the bound a stream is refused with OVERLOADED.
 	MaxWorkers int
+	// MaxStreams bounds the streams of the node over which clients of promises get messages for their addresses. Beyond
+	// the bound a stream is refused with 503.
+	MaxStreams int
 	// MaxRequestBytes bounds the gRPC requests that the node receives or handles at a time, all together:
 	// rpc.MinRequestBytes at least. Beyond it a request waits for 2 s and is refused with OVERLOADED. A connection
 	// may have half of it, the tokens of a namespace three quarters.
@@ -216,6 +219,7 @@ func DefaultConfig() Config {
 		MemtableBytes:      64 << 20,
 		MaxPendingCommands: 4096,
 		MaxWorkers:         1024,
+		MaxStreams:         1000,
 		MaxRequestBytes:    rpc.DefaultRequestBytes,
 		HTTPNodes:          Off,
 		AuditShare:         3,

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/rpc"
 )
@@ -143,6 +144,8 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MaxPendingNodeBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
 	{Flag: "max-workers", Unit: "number", Help: "worker streams here; each worker has one on every node",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
+	{Flag: "max-streams", Unit: "number", Help: "streams of clients' messages here, 1 to 100000",
+		at: func(c *Config) any { return &c.MaxStreams }, check: intBetween(1, addresses.MaxStreams)},
 	{Flag: "max-request-bytes", Unit: "bytes", Help: "gRPC request bytes in memory at once, at least 32MiB",
 		at: func(c *Config) any { return &c.MaxRequestBytes }, check: bytesAtLeast(rpc.MinRequestBytes)},
 	{Flag: "max-connections", Unit: "number", Help: "gRPC connections; default 16384, less if files are limited",

@@ -20,6 +20,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	n.HandOver(ctx)
+	n.addresses.Drain()
 	close(n.stopping)
 	n.endLifetime()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
@@ -47,6 +48,7 @@ func (n *Node) close(ctx context.Context) error {
 		errs = append(errs, r.Close(ctx))
 	}
 	errs = append(errs, within(ctx, "the workers' sessions", func() error { n.dispatch.Close(); return nil }))
+	errs = append(errs, within(ctx, "the streams", func() error { n.addresses.Close(); return nil }))
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
 	n.logs.Close()
 	_ = raftgroup.Wait(ctx, n.diskDone)
@@ -114,6 +116,9 @@ func (n *Node) undo() error {
 	}
 	if n.failover != nil {
 		n.failover.Close()
+	}
+	if n.addresses != nil {
+		n.addresses.Close()
 	}
 	errs = append(errs, n.closeShared())
 	n.logs.Close()

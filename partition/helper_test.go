@@ -73,7 +73,7 @@ func memConfig(t *testing.T, fs vfs.FS, st stable.Store, partitions uint32) Conf
 		HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond, LeaderLease: 20 * time.Millisecond,
 		CommitTimeout: 5 * time.Millisecond, MaxAppendEntries: 512,
 		SnapshotThreshold: 8192, SnapshotInterval: time.Minute, TrailingLogs: 8192, SnapshotBytes: 64 << 20, TrailingBytes: 64 << 20,
-		CacheBytes: 4 << 20, MemtableBytes: 4 << 20, MaxPendingCommands: 4096, CheckInvariants: true,
+		CacheBytes: 4 << 20, MemtableBytes: 4 << 20, MaxPendingCommands: 4096, MaxStreams: 1000, CheckInvariants: true,
 		Logger: log, Rand: rand.Reader,
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/state"
 	"perdure/internal/clock"
+	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/partition/auditor"
 	"perdure/partition/cluster"
@@ -71,6 +72,8 @@ type Config struct {
 	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.
 	AuditShare    float64
 	AuditInterval time.Duration
+	// MaxStreams bounds the streams of clients at this node, over which they get messages for their addresses.
+	MaxStreams int
 	// Retention is for how long the partitions that this node leads keep what has ended; RetentionInterval is how long after
 	// the beginning of one round of purges the next begins.
 	Retention         retention.Policy
@@ -129,6 +132,7 @@ type Node struct {
 	replicas  []*group.Replica
 	router    *Router
 	dispatch  *workers.Dispatcher
+	addresses *addresses.Dispatcher
 	shared    *group.Shared      // by the groups
 	former    *repair.Quarantine // replicas
 	contents  *repair.Contents
@@ -240,7 +244,15 @@ func Start(cfg Config) (n *Node, err error) {
 	n.router = newRouter(n.identity.Partitions, n.shared, n.clock)
 	n.router.others, n.router.client = n.cluster.Others, n.peers.Client
 	n.dispatch = n.newDispatcher()
-	n.shared.Dispatcher = n.dispatch
+	n.addresses = n.newAddresses()
+	n.shared.Dispatcher, n.shared.Addresses = n.dispatch, n.addresses
+	if cfg.Registerer != nil {
+		for _, c := range n.addresses.Collectors() {
+			if err := cfg.Registerer.Register(c); err != nil {
+				return n, err
+			}
+		}
+	}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
 		if err := n.tolerate(r, r.Examine(creating)); err != nil {

@@ -61,10 +61,11 @@ var table = []place{
 	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit", "fsm/restore"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
+	{dir: "partition/addresses", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/admission", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/auditor", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
-	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/admission", "partition/disk", "partition/groupmetrics", "partition/identity", "partition/quota", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/watch", "partition/workers"}},
+	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/addresses", "partition/admission", "partition/disk", "partition/groupmetrics", "partition/identity", "partition/quota", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/watch", "partition/workers"}},
 	{dir: "partition/groupmetrics", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/grouptest", floor: partitionFloor, siblings: []string{"partition/identity"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},

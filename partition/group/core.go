@@ -10,6 +10,7 @@ import (
 	"perdure/api"
 	"perdure/fsm"
 	"perdure/internal/clock"
+	"perdure/partition/addresses"
 	"perdure/partition/disk"
 	"perdure/partition/groupmetrics"
 	"perdure/partition/refusal"
@@ -28,6 +29,7 @@ type core struct {
 	disk       *disk.Guard // nil in tests of parts
 	metrics    groupmetrics.Counters
 	dispatcher *workers.Dispatcher
+	addresses  *addresses.Dispatcher
 	watches    *watch.Set
 
 	raft  *raft.Raft

@@ -20,6 +20,7 @@ import (
 	"perdure/internal/clock"
 	"perdure/internal/credit"
 	"perdure/internal/testkit"
+	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/groupmetrics"
@@ -112,6 +113,7 @@ func open(t testing.TB, cfg config) (*node, error) {
 	n.dispatch = workers.New(workers.Env{Clock: cfg.Clock, Lifetime: lifetime, PartitionOf: n.router.PartitionOf,
 		Term: func(namespace, id string) uint64 { return n.router.Of(namespace, id).Term() }})
 	n.shared.Dispatcher = n.dispatch
+	n.shared.Addresses = addresses.New(addresses.Env{Clock: cfg.Clock, Lifetime: lifetime, ServerID: id.ServerID})
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	for p := range cfg.Partitions {
 		r := New(Options{ID: p, Partitions: cfg.Partitions, Identity: id, FS: fs, Dir: "data", Cache: n.cache, MemTableBytes: 1 << 20, CheckInvariants: true,

@@ -18,6 +18,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/internal/clock"
+	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/groupmetrics"
@@ -63,7 +64,8 @@ type Env struct {
 type Shared struct {
 	Watches    watch.Set
 	Admission  *admission.Pool
-	Dispatcher *workers.Dispatcher // set before the first group is opened
+	Dispatcher *workers.Dispatcher   // set before the first group is opened
+	Addresses  *addresses.Dispatcher // likewise
 	bulk       *bulk
 	// shipping is the groups' shipments under way: shipNodeBytes.
 	shipping *semaphore.Weighted
@@ -147,7 +149,7 @@ type Replica struct {
 func New(o Options) *Replica {
 	r := &Replica{core: core{
 		opts: o, id: o.ID, log: o.Log, clock: o.Clock, env: o.Env, disk: o.Disk, metrics: o.Metrics.Of(o.ID),
-		dispatcher: o.Shared.Dispatcher, watches: &o.Shared.Watches,
+		dispatcher: o.Shared.Dispatcher, addresses: o.Shared.Addresses, watches: &o.Shared.Watches,
 		tracker: tracker{address: o.Address, changed: o.Env.Changed},
 	}}
 	r.lifecycle.init()

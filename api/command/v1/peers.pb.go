@@ -1096,6 +1096,365 @@ func (x *AttachWanted) GetWanted() bool {
 	return false
 }
 
+// StreamsUp goes from a node that has streams of clients to another node. The receiver may send messages for
+// announced streams until they are closed or this RPC ends.
+type StreamsUp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sender's, in the first message. A later RPC of the same server replaces an earlier one.
+	ServerId string `protobuf:"bytes,5,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// At most 1,000 at a time. A stream that is announced again has another beginning.
+	Opened []*ClientStream `protobuf:"bytes,1,rep,name=opened,proto3" json:"opened,omitempty"`
+	Closed []*ClientStream `protobuf:"bytes,2,rep,name=closed,proto3" json:"closed,omitempty"`
+	// The numbers of unblocks that were written to a client, and of those that were not and will not be.
+	Delivered     []uint64 `protobuf:"varint,3,rep,packed,name=delivered,proto3" json:"delivered,omitempty"`
+	Dropped       []uint64 `protobuf:"varint,4,rep,packed,name=dropped,proto3" json:"dropped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamsUp) Reset() {
+	*x = StreamsUp{}
+	mi := &file_command_v1_peers_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamsUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamsUp) ProtoMessage() {}
+
+func (x *StreamsUp) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamsUp.ProtoReflect.Descriptor instead.
+func (*StreamsUp) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StreamsUp) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *StreamsUp) GetOpened() []*ClientStream {
+	if x != nil {
+		return x.Opened
+	}
+	return nil
+}
+
+func (x *StreamsUp) GetClosed() []*ClientStream {
+	if x != nil {
+		return x.Closed
+	}
+	return nil
+}
+
+func (x *StreamsUp) GetDelivered() []uint64 {
+	if x != nil {
+		return x.Delivered
+	}
+	return nil
+}
+
+func (x *StreamsUp) GetDropped() []uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+// ClientStream is the newest stream of a client process at a node.
+type ClientStream struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Group     string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Pid       string                 `protobuf:"bytes,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	// When it began, in unix milliseconds by its node's clock. Of the streams of one process at several nodes the
+	// latest gets the messages.
+	SinceMs       int64 `protobuf:"varint,4,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientStream) Reset() {
+	*x = ClientStream{}
+	mi := &file_command_v1_peers_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientStream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientStream) ProtoMessage() {}
+
+func (x *ClientStream) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientStream.ProtoReflect.Descriptor instead.
+func (*ClientStream) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ClientStream) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ClientStream) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ClientStream) GetPid() string {
+	if x != nil {
+		return x.Pid
+	}
+	return ""
+}
+
+func (x *ClientStream) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+type StreamsDown struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message *AddressMessage        `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// For an unblock: StreamsUp reports this number once. 0 for an execute, which is not reported.
+	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamsDown) Reset() {
+	*x = StreamsDown{}
+	mi := &file_command_v1_peers_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamsDown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamsDown) ProtoMessage() {}
+
+func (x *StreamsDown) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamsDown.ProtoReflect.Descriptor instead.
+func (*StreamsDown) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StreamsDown) GetMessage() *AddressMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *StreamsDown) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// AddressMessage is a message for an address: "poll://any@GROUP", "poll://any@GROUP/PID", "poll://uni@GROUP/PID", or
+// of http or https.
+type AddressMessage struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Address   string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*AddressMessage_Execute
+	//	*AddressMessage_Unblock
+	Kind          isAddressMessage_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressMessage) Reset() {
+	*x = AddressMessage{}
+	mi := &file_command_v1_peers_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressMessage) ProtoMessage() {}
+
+func (x *AddressMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressMessage.ProtoReflect.Descriptor instead.
+func (*AddressMessage) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AddressMessage) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AddressMessage) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AddressMessage) GetKind() isAddressMessage_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *AddressMessage) GetExecute() *AddressExecute {
+	if x != nil {
+		if x, ok := x.Kind.(*AddressMessage_Execute); ok {
+			return x.Execute
+		}
+	}
+	return nil
+}
+
+func (x *AddressMessage) GetUnblock() *v1.Promise {
+	if x != nil {
+		if x, ok := x.Kind.(*AddressMessage_Unblock); ok {
+			return x.Unblock
+		}
+	}
+	return nil
+}
+
+type isAddressMessage_Kind interface {
+	isAddressMessage_Kind()
+}
+
+type AddressMessage_Execute struct {
+	Execute *AddressExecute `protobuf:"bytes,3,opt,name=execute,proto3,oneof"`
+}
+
+type AddressMessage_Unblock struct {
+	// The settled promise.
+	Unblock *v1.Promise `protobuf:"bytes,4,opt,name=unblock,proto3,oneof"`
+}
+
+func (*AddressMessage_Execute) isAddressMessage_Kind() {}
+
+func (*AddressMessage_Unblock) isAddressMessage_Kind() {}
+
+// AddressExecute is a task that a client may acquire at this version.
+type AddressExecute struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressExecute) Reset() {
+	*x = AddressExecute{}
+	mi := &file_command_v1_peers_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressExecute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressExecute) ProtoMessage() {}
+
+func (x *AddressExecute) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressExecute.ProtoReflect.Descriptor instead.
+func (*AddressExecute) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AddressExecute) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AddressExecute) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only this partition; all if absent.
@@ -1106,7 +1465,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1477,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1490,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatusRequest) GetPartition() uint32 {
@@ -1165,7 +1524,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1536,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1549,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1295,7 +1654,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1666,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1679,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReplicaStatus) GetPartition() uint32 {
@@ -1452,7 +1811,7 @@ type ChecksumMark struct {
 
 func (x *ChecksumMark) Reset() {
 	*x = ChecksumMark{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1823,7 @@ func (x *ChecksumMark) String() string {
 func (*ChecksumMark) ProtoMessage() {}
 
 func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1836,7 @@ func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumMark.ProtoReflect.Descriptor instead.
 func (*ChecksumMark) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChecksumMark) GetIndex() uint64 {
@@ -1503,7 +1862,7 @@ type ContentRequest struct {
 
 func (x *ContentRequest) Reset() {
 	*x = ContentRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1874,7 @@ func (x *ContentRequest) String() string {
 func (*ContentRequest) ProtoMessage() {}
 
 func (x *ContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1887,7 @@ func (x *ContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentRequest.ProtoReflect.Descriptor instead.
 func (*ContentRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ContentRequest) GetPartition() uint32 {
@@ -1547,7 +1906,7 @@ type ContentChunk struct {
 
 func (x *ContentChunk) Reset() {
 	*x = ContentChunk{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1918,7 @@ func (x *ContentChunk) String() string {
 func (*ContentChunk) ProtoMessage() {}
 
 func (x *ContentChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1931,7 @@ func (x *ContentChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChunk.ProtoReflect.Descriptor instead.
 func (*ContentChunk) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ContentChunk) GetData() []byte {
@@ -1595,7 +1954,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1966,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1979,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JoinRequest) GetMember() *DirectoryMember {
@@ -1660,7 +2019,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +2031,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +2044,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JoinReply) GetDirectory() *Directory {
@@ -1703,7 +2062,7 @@ type ShowDirectoryRequest struct {
 
 func (x *ShowDirectoryRequest) Reset() {
 	*x = ShowDirectoryRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +2074,7 @@ func (x *ShowDirectoryRequest) String() string {
 func (*ShowDirectoryRequest) ProtoMessage() {}
 
 func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[24]
+	mi := &file_command_v1_peers_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +2087,7 @@ func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryRequest.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{29}
 }
 
 type ShowDirectoryReply struct {
@@ -1740,7 +2099,7 @@ type ShowDirectoryReply struct {
 
 func (x *ShowDirectoryReply) Reset() {
 	*x = ShowDirectoryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +2111,7 @@ func (x *ShowDirectoryReply) String() string {
 func (*ShowDirectoryReply) ProtoMessage() {}
 
 func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[25]
+	mi := &file_command_v1_peers_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +2124,7 @@ func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryReply.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShowDirectoryReply) GetDirectory() *Directory {
@@ -1789,7 +2148,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[26]
+	mi := &file_command_v1_peers_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2160,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[26]
+	mi := &file_command_v1_peers_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2173,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1848,7 +2207,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[27]
+	mi := &file_command_v1_peers_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2219,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[27]
+	mi := &file_command_v1_peers_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2232,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1892,7 +2251,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[28]
+	mi := &file_command_v1_peers_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2263,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[28]
+	mi := &file_command_v1_peers_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2276,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1938,7 +2297,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[29]
+	mi := &file_command_v1_peers_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2309,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[29]
+	mi := &file_command_v1_peers_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2322,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1984,7 +2343,7 @@ var File_command_v1_peers_proto protoreflect.FileDescriptor
 
 const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
-	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/backups.proto\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"&\n" +
+	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/backups.proto\x1a\x18perdure/v1/cluster.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"&\n" +
 	"\x12CheckpointsRequest\x12\x10\n" +
 	"\x03cut\x18\x01 \x01(\x04R\x03cut\"U\n" +
 	"\x10CheckpointsReply\x12A\n" +
@@ -2058,7 +2417,30 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x06resent\x18\x02 \x01(\bR\x06resent\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\"&\n" +
 	"\fAttachWanted\x12\x16\n" +
-	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"@\n" +
+	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"\xd4\x01\n" +
+	"\tStreamsUp\x12\x1b\n" +
+	"\tserver_id\x18\x05 \x01(\tR\bserverId\x128\n" +
+	"\x06opened\x18\x01 \x03(\v2 .perdure.command.v1.ClientStreamR\x06opened\x128\n" +
+	"\x06closed\x18\x02 \x03(\v2 .perdure.command.v1.ClientStreamR\x06closed\x12\x1c\n" +
+	"\tdelivered\x18\x03 \x03(\x04R\tdelivered\x12\x18\n" +
+	"\adropped\x18\x04 \x03(\x04R\adropped\"o\n" +
+	"\fClientStream\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\tR\x03pid\x12\x19\n" +
+	"\bsince_ms\x18\x04 \x01(\x03R\asinceMs\"c\n" +
+	"\vStreamsDown\x12<\n" +
+	"\amessage\x18\x01 \x01(\v2\".perdure.command.v1.AddressMessageR\amessage\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\xc1\x01\n" +
+	"\x0eAddressMessage\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12>\n" +
+	"\aexecute\x18\x03 \x01(\v2\".perdure.command.v1.AddressExecuteH\x00R\aexecute\x12/\n" +
+	"\aunblock\x18\x04 \x01(\v2\x13.perdure.v1.PromiseH\x00R\aunblockB\x06\n" +
+	"\x04kind\":\n" +
+	"\x0eAddressExecute\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"@\n" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
@@ -2128,14 +2510,14 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xd4\n" +
-	"\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xa3\v\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12J\n" +
 	"\x05Await\x12\x1d.perdure.command.v1.PeerAwait\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
 	"\x05Watch\x12 .perdure.command.v1.WatchRequest\x1a\x1e.perdure.command.v1.WatchReply\x12J\n" +
-	"\x06Attach\x12\x1c.perdure.command.v1.AttachUp\x1a\x1e.perdure.command.v1.AttachDown(\x010\x01\x12K\n" +
+	"\x06Attach\x12\x1c.perdure.command.v1.AttachUp\x1a\x1e.perdure.command.v1.AttachDown(\x010\x01\x12M\n" +
+	"\aStreams\x12\x1d.perdure.command.v1.StreamsUp\x1a\x1f.perdure.command.v1.StreamsDown(\x010\x01\x12K\n" +
 	"\x06Status\x12!.perdure.command.v1.StatusRequest\x1a\x1e.perdure.command.v1.NodeStatus\x12Q\n" +
 	"\aContent\x12\".perdure.command.v1.ContentRequest\x1a .perdure.command.v1.ContentChunk0\x01\x12F\n" +
 	"\x04Join\x12\x1f.perdure.command.v1.JoinRequest\x1a\x1d.perdure.command.v1.JoinReply\x12a\n" +
@@ -2162,7 +2544,7 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_command_v1_peers_proto_goTypes = []any{
 	(*CheckpointsRequest)(nil),           // 0: perdure.command.v1.CheckpointsRequest
 	(*CheckpointsReply)(nil),             // 1: perdure.command.v1.CheckpointsReply
@@ -2180,103 +2562,116 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*AttachDown)(nil),                   // 13: perdure.command.v1.AttachDown
 	(*AttachTask)(nil),                   // 14: perdure.command.v1.AttachTask
 	(*AttachWanted)(nil),                 // 15: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),                // 16: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),                   // 17: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),                // 18: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),                 // 19: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),               // 20: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),                 // 21: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),                  // 22: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),                    // 23: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil),         // 24: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),           // 25: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),              // 26: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),                // 27: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),               // 28: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),                 // 29: perdure.command.v1.RebuildReply
-	(*Command)(nil),                      // 30: perdure.command.v1.Command
-	(*Query)(nil),                        // 31: perdure.command.v1.Query
-	(*QueryReply)(nil),                   // 32: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),                 // 33: perdure.v1.TaskToken
-	(*v1.Task)(nil),                      // 34: perdure.v1.Task
-	(*v1.QuarantinedReplica)(nil),        // 35: perdure.v1.QuarantinedReplica
-	(*v1.DiskStatus)(nil),                // 36: perdure.v1.DiskStatus
-	(*v1.RetentionStatus)(nil),           // 37: perdure.v1.RetentionStatus
-	(*v1.NamespaceUse)(nil),              // 38: perdure.v1.NamespaceUse
-	(*v1.ReplicaAudit)(nil),              // 39: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 40: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 41: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 42: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 43: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 44: perdure.v1.UpgradeRequest
-	(*v1.ReleaseCutRequest)(nil),         // 45: perdure.v1.ReleaseCutRequest
-	(*Reply)(nil),                        // 46: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 47: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 48: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 49: perdure.v1.UpgradeResponse
-	(*v1.ReleaseCutResponse)(nil),        // 50: perdure.v1.ReleaseCutResponse
+	(*StreamsUp)(nil),                    // 16: perdure.command.v1.StreamsUp
+	(*ClientStream)(nil),                 // 17: perdure.command.v1.ClientStream
+	(*StreamsDown)(nil),                  // 18: perdure.command.v1.StreamsDown
+	(*AddressMessage)(nil),               // 19: perdure.command.v1.AddressMessage
+	(*AddressExecute)(nil),               // 20: perdure.command.v1.AddressExecute
+	(*StatusRequest)(nil),                // 21: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),                   // 22: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),                // 23: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),                 // 24: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),               // 25: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),                 // 26: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),                  // 27: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),                    // 28: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),         // 29: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),           // 30: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),              // 31: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),                // 32: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),               // 33: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),                 // 34: perdure.command.v1.RebuildReply
+	(*Command)(nil),                      // 35: perdure.command.v1.Command
+	(*Query)(nil),                        // 36: perdure.command.v1.Query
+	(*QueryReply)(nil),                   // 37: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),                 // 38: perdure.v1.TaskToken
+	(*v1.Task)(nil),                      // 39: perdure.v1.Task
+	(*v1.Promise)(nil),                   // 40: perdure.v1.Promise
+	(*v1.QuarantinedReplica)(nil),        // 41: perdure.v1.QuarantinedReplica
+	(*v1.DiskStatus)(nil),                // 42: perdure.v1.DiskStatus
+	(*v1.RetentionStatus)(nil),           // 43: perdure.v1.RetentionStatus
+	(*v1.NamespaceUse)(nil),              // 44: perdure.v1.NamespaceUse
+	(*v1.ReplicaAudit)(nil),              // 45: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 46: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 47: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 48: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 49: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 50: perdure.v1.UpgradeRequest
+	(*v1.ReleaseCutRequest)(nil),         // 51: perdure.v1.ReleaseCutRequest
+	(*Reply)(nil),                        // 52: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 53: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 54: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 55: perdure.v1.UpgradeResponse
+	(*v1.ReleaseCutResponse)(nil),        // 56: perdure.v1.ReleaseCutResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.CheckpointsReply.replicas:type_name -> perdure.command.v1.ReplicaCheckpoint
-	30, // 1: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	31, // 2: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	32, // 3: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
-	31, // 4: perdure.command.v1.PeerAwait.query:type_name -> perdure.command.v1.Query
+	35, // 1: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	36, // 2: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	37, // 3: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	36, // 4: perdure.command.v1.PeerAwait.query:type_name -> perdure.command.v1.Query
 	12, // 5: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
 	14, // 6: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	33, // 7: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	38, // 7: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
 	15, // 8: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	34, // 9: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	18, // 10: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	18, // 11: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	35, // 12: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	36, // 13: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
-	37, // 14: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
-	38, // 15: perdure.command.v1.NodeStatus.quotas:type_name -> perdure.v1.NamespaceUse
-	19, // 16: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	39, // 17: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	40, // 18: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	41, // 19: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	41, // 20: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	5,  // 21: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	6,  // 22: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	8,  // 23: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
-	9,  // 24: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	11, // 25: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	16, // 26: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	20, // 27: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	22, // 28: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	24, // 29: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	26, // 30: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	28, // 31: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	42, // 32: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	43, // 33: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	44, // 34: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 35: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	0,  // 36: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
-	45, // 37: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
-	46, // 38: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	7,  // 39: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	7,  // 40: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
-	10, // 41: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	13, // 42: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	17, // 43: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	21, // 44: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	23, // 45: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	25, // 46: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	27, // 47: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	29, // 48: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	47, // 49: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	48, // 50: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	49, // 51: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	4,  // 52: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	1,  // 53: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
-	50, // 54: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
-	38, // [38:55] is the sub-list for method output_type
-	21, // [21:38] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	39, // 9: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	17, // 10: perdure.command.v1.StreamsUp.opened:type_name -> perdure.command.v1.ClientStream
+	17, // 11: perdure.command.v1.StreamsUp.closed:type_name -> perdure.command.v1.ClientStream
+	19, // 12: perdure.command.v1.StreamsDown.message:type_name -> perdure.command.v1.AddressMessage
+	20, // 13: perdure.command.v1.AddressMessage.execute:type_name -> perdure.command.v1.AddressExecute
+	40, // 14: perdure.command.v1.AddressMessage.unblock:type_name -> perdure.v1.Promise
+	23, // 15: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	23, // 16: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	41, // 17: perdure.command.v1.NodeStatus.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	42, // 18: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
+	43, // 19: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
+	44, // 20: perdure.command.v1.NodeStatus.quotas:type_name -> perdure.v1.NamespaceUse
+	24, // 21: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	45, // 22: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	46, // 23: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	47, // 24: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	47, // 25: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	5,  // 26: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	6,  // 27: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	8,  // 28: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	9,  // 29: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	11, // 30: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	16, // 31: perdure.command.v1.Peers.Streams:input_type -> perdure.command.v1.StreamsUp
+	21, // 32: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	25, // 33: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	27, // 34: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	29, // 35: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	31, // 36: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	33, // 37: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	48, // 38: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	49, // 39: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	50, // 40: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 41: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	0,  // 42: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
+	51, // 43: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
+	52, // 44: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	7,  // 45: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 46: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	10, // 47: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	13, // 48: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	18, // 49: perdure.command.v1.Peers.Streams:output_type -> perdure.command.v1.StreamsDown
+	22, // 50: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	26, // 51: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	28, // 52: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	30, // 53: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	32, // 54: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	34, // 55: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	53, // 56: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	54, // 57: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	55, // 58: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	4,  // 59: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	1,  // 60: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
+	56, // 61: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
+	44, // [44:62] is the sub-list for method output_type
+	26, // [26:44] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -2298,14 +2693,18 @@ func file_command_v1_peers_proto_init() {
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[16].OneofWrappers = []any{}
+	file_command_v1_peers_proto_msgTypes[19].OneofWrappers = []any{
+		(*AddressMessage_Execute)(nil),
+		(*AddressMessage_Unblock)(nil),
+	}
+	file_command_v1_peers_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	Peers_Await_FullMethodName             = "/perdure.command.v1.Peers/Await"
 	Peers_Watch_FullMethodName             = "/perdure.command.v1.Peers/Watch"
 	Peers_Attach_FullMethodName            = "/perdure.command.v1.Peers/Attach"
+	Peers_Streams_FullMethodName           = "/perdure.command.v1.Peers/Streams"
 	Peers_Status_FullMethodName            = "/perdure.command.v1.Peers/Status"
 	Peers_Content_FullMethodName           = "/perdure.command.v1.Peers/Content"
 	Peers_Join_FullMethodName              = "/perdure.command.v1.Peers/Join"
@@ -60,6 +61,9 @@ type PeersClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error)
 	// Attach grants a worker's credit to another node's partitions; see AttachUp.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachUp, AttachDown], error)
+	// Streams announces clients' streams to a node that leads partitions, and brings its messages for them; see
+	// StreamsUp.
+	Streams(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamsUp, StreamsDown], error)
 	// Status returns the state of this node's replicas.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
 	// Content streams a partition's whole current state from its leader.
@@ -151,6 +155,19 @@ func (c *peersClient) Attach(ctx context.Context, opts ...grpc.CallOption) (grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_AttachClient = grpc.BidiStreamingClient[AttachUp, AttachDown]
 
+func (c *peersClient) Streams(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamsUp, StreamsDown], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[1], Peers_Streams_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamsUp, StreamsDown]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_StreamsClient = grpc.BidiStreamingClient[StreamsUp, StreamsDown]
+
 func (c *peersClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NodeStatus)
@@ -163,7 +180,7 @@ func (c *peersClient) Status(ctx context.Context, in *StatusRequest, opts ...grp
 
 func (c *peersClient) Content(ctx context.Context, in *ContentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContentChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[1], Peers_Content_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[2], Peers_Content_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +249,7 @@ func (c *peersClient) ForgetQuarantined(ctx context.Context, in *v1.ForgetQuaran
 
 func (c *peersClient) Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[2], Peers_Verify_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[3], Peers_Verify_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -308,6 +325,9 @@ type PeersServer interface {
 	Watch(context.Context, *WatchRequest) (*WatchReply, error)
 	// Attach grants a worker's credit to another node's partitions; see AttachUp.
 	Attach(grpc.BidiStreamingServer[AttachUp, AttachDown]) error
+	// Streams announces clients' streams to a node that leads partitions, and brings its messages for them; see
+	// StreamsUp.
+	Streams(grpc.BidiStreamingServer[StreamsUp, StreamsDown]) error
 	// Status returns the state of this node's replicas.
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
 	// Content streams a partition's whole current state from its leader.
@@ -360,6 +380,9 @@ func (UnimplementedPeersServer) Watch(context.Context, *WatchRequest) (*WatchRep
 }
 func (UnimplementedPeersServer) Attach(grpc.BidiStreamingServer[AttachUp, AttachDown]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedPeersServer) Streams(grpc.BidiStreamingServer[StreamsUp, StreamsDown]) error {
+	return status.Error(codes.Unimplemented, "method Streams not implemented")
 }
 func (UnimplementedPeersServer) Status(context.Context, *StatusRequest) (*NodeStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
@@ -496,6 +519,13 @@ func _Peers_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_AttachServer = grpc.BidiStreamingServer[AttachUp, AttachDown]
+
+func _Peers_Streams_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeersServer).Streams(&grpc.GenericServerStream[StreamsUp, StreamsDown]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_StreamsServer = grpc.BidiStreamingServer[StreamsUp, StreamsDown]
 
 func _Peers_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
@@ -767,6 +797,12 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Attach",
 			Handler:       _Peers_Attach_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Streams",
+			Handler:       _Peers_Streams_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},
