@@ -21,13 +21,17 @@ import (
 )
 
 // formats holds the data of real nodes as former versions wrote it: one that was stopped in order, and one as kill -9
-// leaves it, each with what the node said of its executions. A new fixture is added for each release; none is replaced.
+// leaves it, each with what the node said of its executions, and a store with one backup of that node. A new fixture is
+// added for each release; none is replaced.
 const formats = "testdata/formats"
+
+// backupSuffix ends the name of a fixture that is a store of backups.
+const backupSuffix = "-backup.tar.gz"
 
 // expected is the file of a fixture with the journals of its executions, in the form of `perdure journal`.
 const expected = "EXPECTED.json"
 
-var writeFixtures = flag.String("formats.write", "", "write fixtures of the present format, with this prefix, as "+formats+"/PREFIX-stopped.tar.gz and -killed.tar.gz")
+var writeFixtures = flag.String("formats.write", "", "write fixtures of the present format, with this prefix, as "+formats+"/PREFIX-stopped.tar.gz, -killed.tar.gz and -backup.tar.gz")
 
 // fixtureIDs are the executions and runs of a real node whose journals a fixture has.
 var fixtureIDs = []string{"done", "failed", "cancelled", "sleeping", "calling", "calling:0", "asking", "holding", "waiting", "retried", "retried:0", ownChild, "caller", "flow", "made", "lost"}
@@ -46,22 +50,24 @@ func TestWriteFormats(t *testing.T) {
 		}
 		journals[id] = text
 	}
+	store := filepath.Join(t.TempDir(), "store")
+	mustJSON(t, sh, "backup", "create", store)
 	must(t, node.Close(t.Context()))
 	b, err := json.MarshalIndent(journals, "", " ")
 	must(t, err)
 	must(t, os.MkdirAll(formats, 0o755))
-	for what, dir := range map[string]string{"stopped": copyOf(t, n.stopped), "killed": copyOf(t, n.killed)} {
+	for what, dir := range map[string]string{"stopped": copyOf(t, n.stopped), "killed": copyOf(t, n.killed), "backup": store} {
 		must(t, os.WriteFile(filepath.Join(dir, expected), b, 0o600))
 		must(t, pack(dir, filepath.Join(formats, *writeFixtures+"-"+what+".tar.gz")))
 	}
 }
 
 // Data of every former version opens: verify finds nothing wrong, each journal begins as it was, and what was open goes
-// on to its end.
+// on to its end. A backup of every former version verifies and is restored into another number of partitions likewise.
 func TestFormats(t *testing.T) {
 	fixtures, err := filepath.Glob(formats + "/*.tar.gz")
 	must(t, err)
-	if len(fixtures) < 2 {
+	if len(fixtures) < 3 {
 		t.Errorf("only %d fixtures", len(fixtures))
 	}
 	for _, fixture := range fixtures {
@@ -75,10 +81,23 @@ func TestFormats(t *testing.T) {
 			must(t, json.Unmarshal(b, &journals))
 			must(t, os.Remove(filepath.Join(dir, expected)))
 
-			if got, stderr, code := verifyDir(t, dir); code != 0 || !got.OK || got.Executions < len(fixtureIDs) {
+			store := ""
+			if strings.HasSuffix(fixture, backupSuffix) {
+				store, dir = dir, filepath.Join(t.TempDir(), "restored")
+				sh := &shell{addr: "127.0.0.1:1"} // it is not asked
+				mustJSON(t, sh, "backup", "verify", store)
+				if checked := mustJSON(t, sh, "verify", "--backup", store); checked["executions"].(float64) < float64(len(fixtureIDs)) {
+					t.Errorf("verify --backup: %v", checked)
+				}
+			} else if got, stderr, code := verifyDir(t, dir); code != 0 || !got.OK || got.Executions < len(fixtureIDs) {
 				t.Fatalf("verify --data: exit %d, %+v\n%s", code, got, stderr)
 			}
 			node, sh := serve(t, dir)
+			if store != "" {
+				if done := mustJSON(t, sh, "backup", "restore", store); done["from"] == done["partitions"] {
+					t.Errorf("restored %v: into as many partitions", done)
+				}
+			}
 			for id, was := range journals {
 				if is, stderr, code := sh.run("journal", id, "--json"); code != 0 || !strings.HasPrefix(is, was) {
 					t.Errorf("the journal of %s: exit %d %s\n%s\nwas\n%s", id, code, stderr, is, was)
