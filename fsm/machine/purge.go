@@ -7,6 +7,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
+	"perdure/journal"
 )
 
 // rulePurge is the rule of purges.
@@ -50,6 +51,9 @@ func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	}
 	if err := t.mayPurge(ex, req); err != nil {
 		return nil, err
+	}
+	if t.purgeLeaf(ex) {
+		return purged(perdurev1.PurgeState_PURGE_STATE_DELETED), nil
 	}
 	ex.h.Purge = purgeBegin
 	switch done, open := t.purge(ex); {
@@ -191,6 +195,10 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 		}
 		switch {
 		case st.looks:
+			// The deletion asks nobody: an end reaches what the execution called, here and elsewhere, before it.
+			if !t.reached(ex.ns, idOfKey(key)) {
+				return key, ""
+			}
 			if h, ok := t.headerOf(ex.ns, idOfKey(key)); ok && !h.Status.Terminal() {
 				return nil, h.ID
 			}
@@ -203,6 +211,54 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 		}
 	}
 	return next, ""
+}
+
+// purgeLeaf deletes an execution of which the state has nothing but its own objects and its journal, in one pass over that: the
+// journal names no operation that has rows of its own. It does what purge does, with one read of a range instead of a read for
+// each family. false: nothing was deleted.
+func (t *txn) purgeLeaf(ex *execution) bool {
+	ns, h := ex.ns, ex.h
+	if h.Kind != state.KindFunction || h.Generation != 0 || h.CleanupChild != 0 || h.Events > sweepBudget {
+		return false
+	}
+	var found [][]byte
+	t.scan(keys.Of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
+		if !isRecord(key, value) {
+			found = nil
+			return false
+		}
+		found = append(found, append([]byte(nil), key...))
+		return true
+	})
+	if uint64(len(found)) != h.Events || !t.released(ns, h.ID, erased) {
+		return false
+	}
+	t.erase(ns, h.ID)
+	for _, key := range found {
+		t.remove(key)
+	}
+	return true
+}
+
+// isRecord reports whether a journal entry is all that the state has of it.
+func isRecord(key, value []byte) bool {
+	kind, err := journal.KindOf(value)
+	var entry journal.Entry
+	if err == nil && kind == journal.KindInvokeScheduled {
+		entry, err = journal.DecodeEntry(value)
+	}
+	if err != nil {
+		state.PanicCorrupt("journal", key, err)
+	}
+	switch kind {
+	case journal.KindInvokeScheduled:
+		return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)
+	case journal.KindExecutionStarted, journal.KindExecutionCompleted, journal.KindExecutionFailed, journal.KindCancelRequested,
+		journal.KindExecutionCancelled, journal.KindInvokeStarted, journal.KindInvokeCompleted, journal.KindRandomGenerated,
+		journal.KindTimeRecorded, journal.KindSignalDelivered:
+		return true
+	}
+	return false
 }
 
 // keysWithin lists keys of a range that fit, as long as the command may read more; next is the key to continue from.

@@ -11,6 +11,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
+	"perdure/journal"
 )
 
 func purgeCmd(objectID string, change ...func(*perdurev1.PurgeRequest)) *commandv1.Command {
@@ -86,6 +87,33 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// Whatever an execution has called, a purge leaves nothing of it: of what is only recorded, and of what has rows of its own.
+func TestPurgeLeavesNothing(t *testing.T) {
+	for _, ops := range []string{
+		"return x", "fail e:x", "step s -> x; random 8; time 5; return x", "intent s; return x", "nothing",
+		"sleep 50; return x", "sleep 50; await 0", "wait go", "wait go timeout=10", "promise p; return x", "signal b go 1; return x",
+		"child g x; return x", "set; return x", "continue in",
+	} {
+		w := newWorld(t, 1)
+		v := w.begin("a", "f")
+		w.commit(v, ops)
+		w.one(signalCmd(w.request(), "a", "go", "1")) // refused by what has ended
+		w.pass(60)
+		for _, child := range w.take("w2", 9, "g") {
+			w.commit(child, "return 1")
+		}
+		w.one(terminateCmd("a", "enough"))
+		w.pass(60)
+		if got := w.purge("a"); got != deleted {
+			t.Fatalf("%s: purged: %v", ops, got)
+		}
+		w.sound(w.parts[0])
+		if left := w.left("a", 0); len(left) > 0 {
+			t.Errorf("%s: left: %q", ops, left)
+		}
+	}
+}
+
 // A child that outlives its parent keeps the parent from being purged.
 func TestPurgeWaitsForChildren(t *testing.T) {
 	w := newWorld(t, 1)
@@ -98,6 +126,40 @@ func TestPurgeWaitsForChildren(t *testing.T) {
 	w.commit(w.only("w2", "g"), "return 1")
 	if got := w.purge("a"); got != deleted {
 		t.Errorf("purged: %v", got)
+	}
+}
+
+// A purge in the entry after a child's end, before any tick: the end reaches what the child called elsewhere before the child is deleted.
+func TestPurgeEndsChildrenOfEnded(t *testing.T) {
+	for _, many := range []int{1, childrenBudget + 70} {
+		w := newWorld(t, 1)
+		v := w.begin("p", "f")
+		w.commit(v, "child g x")
+		w.commit(w.only("w2", "g"), strings.TrimSuffix(strings.Repeat("child h spread; ", many), "; "))
+		w.commit(v, "return x")
+		w.tick()
+		w.do(terminateCmd("p:0", "enough"))
+		want := deleted
+		if many > childrenBudget {
+			want = begun
+		}
+		if got := w.one(purgeCmd("p")).GetPurge().GetState(); got != want {
+			t.Errorf("%d children: purged: %v", many, got)
+		}
+		w.sound(w.parts[0])
+		w.tick()
+		w.sound(w.parts[0])
+		n := 0
+		for objectID, h := range takeCensus(w.parts[0].state).headers {
+			if h.Function == "h" {
+				if n++; h.Status != journal.StatusCancelled {
+					t.Errorf("%s of %s is %s", objectID, h.Function, h.Status)
+				}
+			}
+		}
+		if n != many {
+			t.Errorf("%d children, want %d", n, many)
+		}
 	}
 }
 

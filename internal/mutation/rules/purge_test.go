@@ -13,6 +13,18 @@ var purgeBugs = []mutation.Bug{
 		From: "ok && !h.Status.Terminal() {", To: "ok && !h.Status.Terminal() && h.Incarnation == 0 {", Tests: "TestPurgeWaitsForChildren",
 	},
 	{
+		File: "fsm/machine/purge.go", Rule: "purge: an end reaches what was called elsewhere before it is deleted",
+		From: "if !t.reached(ex.ns, idOfKey(key)) {", To: "if len(key) == 0 {", Tests: "TestPurgeEndsChildrenOfEnded",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: what has rows of its own is looked for",
+		From: "\treturn false\n}\n\n// keysWithin", To: "\treturn true\n}\n\n// keysWithin", Tests: "TestPurgeLeavesNothing",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: a call is no record",
+		From: "return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)", To: "return true", Tests: "TestPurge TestPurgeLeavesNothing",
+	},
+	{
 		File: "fsm/machine/purge.go", Rule: "purge: what has not ended stays",
 		From: "\tif !h.Status.Terminal() {", To: "\tif !h.Status.Terminal() && h.Incarnation == 0 {", Tests: "TestPurge",
 	},
