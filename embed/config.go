@@ -157,9 +157,10 @@ type Config struct {
 	AuditInterval time.Duration
 
 	// Retention is for how long what has ended is kept: RULE for all, NAMESPACE=RULE, NAMESPACE/FUNCTION=RULE, where RULE is an
-	// age like 30d or 36h, at least 10m, or "forever", or "keep N" for how many executions of each function are kept in each
-	// namespace, at most 1,000,000, or "keep all". What is over by either is purged. Each partition keeps its part of N, rounded up. The leader of a partition purges by its own; all nodes of a cluster should
-	// have the same. Empty: everything is kept.
+	// age like 30d or 36h, at least 10m, or "forever", or "keep N" for how many executions of each function, and how many
+	// promises of clients, are kept in each namespace, at most 1,000,000, or "keep all". What is over by either is purged. Each
+	// partition keeps its part of N, rounded up. The leader of a partition purges by its own; all nodes of a cluster should have
+	// the same. Empty: everything is kept.
 	Retention []string
 	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h.
 	RetentionInterval time.Duration

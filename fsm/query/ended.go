@@ -24,6 +24,10 @@ type Before interface {
 	Most(namespace string) (ms int64, ok bool)
 }
 
+// Search finds what has ended: EndedExecutions or EndedPromises. It reads at most maxKeys keys and finds at most most, from a
+// position on; next is where to continue, nil at the end.
+type Search func(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error)
+
 // EndedExecutions finds executions that ended before a time. It reads at most maxKeys keys of the listing and finds at most
 // most, from a position on; next is where to continue, nil at the end. It skips what began too late to have ended before.
 func EndedExecutions(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
@@ -65,10 +69,10 @@ type everything func(namespace string) bool
 func (wants everything) Of(ns, _ string) (int64, bool) { return math.MaxInt64, wants(ns) }
 func (wants everything) Most(ns string) (int64, bool)  { return math.MaxInt64, wants(ns) }
 
-// VisitEnded calls visit for each execution of no other one that has ended, in the namespaces that wants accepts. It reads at most
-// maxKeys keys of the listing from a position on; next is where to continue, nil at the end.
-func VisitEnded(r state.Reader, from []byte, maxKeys int, wants func(namespace string) bool, visit func(Ended)) (next []byte, err error) {
-	found, next, err := EndedExecutions(r, from, maxKeys, maxKeys, everything(wants))
+// Visit calls visit for all that has ended, in the namespaces that wants accepts. It reads at most maxKeys keys from a position on;
+// next is where to continue, nil at the end.
+func (find Search) Visit(r state.Reader, from []byte, maxKeys int, wants func(namespace string) bool, visit func(Ended)) (next []byte, err error) {
+	found, next, err := find(r, from, maxKeys, maxKeys, everything(wants))
 	for _, e := range found {
 		visit(e)
 	}

@@ -11,8 +11,9 @@ import (
 // maxEnds bounds the ends that one pass over a partition holds: 8 bytes each. Functions beyond it have their turn in the next pass.
 const maxEnds = 1 << 20
 
-// newest holds the ends of the newest executions of each function that has a count, in one partition. A cluster's
-// count is divided: each of its partitions keeps ceil(count/partitions), since ids are spread evenly over them.
+// newest holds the ends of the newest executions of each function that has a count, or of the newest promises of each namespace
+// that has one, in one partition. A cluster's count is divided: each of its partitions keeps ceil(count/partitions), since ids are
+// spread evenly over them.
 //
 //	sum of len(ends) <= most
 type newest struct {
@@ -25,7 +26,7 @@ type newest struct {
 	held        int
 }
 
-// ends is a heap of the newest ends of one function, the earliest first.
+// ends is a heap of the newest ends of one scope, the earliest first.
 type ends struct {
 	keep int
 	at   int64s
@@ -48,7 +49,7 @@ func newNewest(p Policy, partitions int, from string) *newest {
 	return &newest{policy: p, partitions: max(partitions, 1), most: maxEnds, from: from, ends: map[string]*ends{}}
 }
 
-// see takes an execution into account.
+// see takes an execution or a promise into account.
 func (x *newest) see(e query.Ended) {
 	scope := e.Namespace + "/" + e.Function
 	if scope < x.from || x.until != "" && scope >= x.until {
@@ -78,7 +79,7 @@ func (x *newest) see(e query.Ended) {
 	}
 }
 
-// before is the end of the oldest execution of a function that is kept; false while there are no more than are kept.
+// before is the end of the oldest execution of a function, or of the oldest promise, that is kept; false while there are no more than are kept.
 func (x *newest) before(ns, function string) (int64, bool) {
 	if x == nil {
 		return 0, false

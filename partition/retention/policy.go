@@ -86,8 +86,8 @@ func (s *scoped[T]) only(none T) bool {
 }
 
 // ParsePolicy reads rules: "30d" for all, "billing=7d" for a namespace, "billing/charge=forever" for a function in it, and
-// "keep 1000" or "billing/charge=keep 1000" likewise for how many of each function are kept in each namespace. Of the ages and of the counts
-// the most specific one holds; without one for all, everything else is kept.
+// "keep 1000" or "billing/charge=keep 1000" likewise for how many of each function, and of the promises of no execution, are kept in
+// each namespace. Of the ages and of the counts the most specific one holds; without one for all, everything else is kept.
 func ParsePolicy(rules []string) (Policy, error) {
 	p := Policy{read: true, ages: scoped[time.Duration]{forever, map[string]time.Duration{}}, counts: scoped[int]{keepAll, map[string]int{}}}
 	for _, rule := range rules {
@@ -140,7 +140,8 @@ func (p Policy) Of(namespace, function string) (time.Duration, bool) {
 	return age, p.read && age != forever
 }
 
-// Count is how many executions of a function are kept after their end; false for all of them.
+// Count is how many executions of a function are kept after their end; false for all of them. Promises of no execution have the
+// function "".
 func (p Policy) Count(namespace, function string) (int, bool) {
 	n := p.counts.of(namespace, function)
 	return n, p.read && n != keepAll

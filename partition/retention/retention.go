@@ -1,8 +1,9 @@
 // Package retention purges what ended longer ago than the node's policy keeps it, or is more than it keeps of a function, in
 // the partitions that the node leads.
 //
-// A count is the cluster's: each partition keeps its part of it, rounded up, the latest to end. Executions that ended in the
-// same millisecond as the last one that is kept are kept, too.
+// A count is of each function in each namespace, and of the promises of no execution in each namespace. It is the cluster's: each
+// partition keeps its part of it, rounded up, the latest to end. What ended in the same millisecond as the last one that is kept
+// is kept, too.
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of one
 // processor, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
@@ -75,17 +76,17 @@ type Retention struct {
 	idle   string
 	// waiting is what was found and not purged, of executions and of promises, by partition.
 	waiting map[uint32]*[2]int
-	// turn is the scope from which on the next pass counts, by partition.
-	turn map[uint32]string
+	// turn is the scope from which on the next pass counts, by partition, of executions and of promises.
+	turn map[uint32]*[2]string
 }
 
 // New makes the retention of a node.
 func New(o Options) *Retention {
-	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]string{}}
+	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]*[2]string{}}
 }
 
-// kinds are what a round goes over, in the order of waiting's numbers.
-var kinds = [2]search{query.EndedExecutions, query.EndedPromises}
+// kinds are what a round goes over, in the order of waiting's and turn's elements.
+var kinds = [2]query.Search{query.EndedExecutions, query.EndedPromises}
 
 // Run purges round after round, and blocks until Lifetime ends. It returns at once if the policy keeps everything.
 func (x *Retention) Run() {
@@ -107,8 +108,8 @@ func (x *Retention) Run() {
 			for kind, search := range kinds {
 				if kind == 0 || n%promisesEvery == 0 || !r.Serving() {
 					var newest *newest
-					if kind == 0 && !x.o.Policy.counts.only(keepAll) {
-						newest = x.countNewest(r)
+					if !x.o.Policy.counts.only(keepAll) {
+						newest = x.countNewest(r, kind)
 					}
 					waiting, _ := x.round(r, search, newest, may == nil)
 					x.waits(r.ID(), kind, waiting)
@@ -172,12 +173,9 @@ func (x *Retention) pause(d time.Duration) bool {
 	}
 }
 
-// search finds what is over from a position on.
-type search func(s state.Reader, from []byte, maxKeys, most int, before query.Before) ([]query.Ended, []byte, error)
-
 // round goes over one partition, if this node leads it. It returns how much it found and did not purge; ok is false if the
 // round has not reached the end. Without permission to purge it only counts.
-func (x *Retention) round(r Replica, search search, newest *newest, may bool) (waiting int, ok bool) {
+func (x *Retention) round(r Replica, search query.Search, newest *newest, may bool) (waiting int, ok bool) {
 	var from []byte
 	purged := 0
 	defer func() {
@@ -217,16 +215,21 @@ func (x *Retention) round(r Replica, search search, newest *newest, may bool) (w
 	return 0, false
 }
 
-// countNewest finds the newest executions of functions that have a count, in pieces; nil if it did not reach the end.
-func (x *Retention) countNewest(r Replica) *newest {
+// countNewest finds the newest of a kind that have a count, in pieces; nil if it did not reach the end.
+func (x *Retention) countNewest(r Replica, kind int) *newest {
 	x.mu.Lock()
-	n := newNewest(x.o.Policy, x.o.Partitions(), x.turn[r.ID()])
+	turn := x.turn[r.ID()]
+	if turn == nil {
+		turn = new([2]string)
+		x.turn[r.ID()] = turn
+	}
+	n := newNewest(x.o.Policy, x.o.Partitions(), turn[kind])
 	x.mu.Unlock()
 	var from []byte
 	for r.Serving() {
 		begun := x.o.Clock.Now()
 		err := r.View(func(s state.Reader) (err error) {
-			from, err = query.VisitEnded(s, from, pieceKeys, x.o.Policy.countsIn, n.see)
+			from, err = kinds[kind].Visit(s, from, pieceKeys, x.o.Policy.countsIn, n.see)
 			return err
 		})
 		switch {
@@ -235,7 +238,7 @@ func (x *Retention) countNewest(r Replica) *newest {
 			return nil
 		case from == nil:
 			x.mu.Lock()
-			x.turn[r.ID()] = n.until
+			turn[kind] = n.until
 			x.mu.Unlock()
 			return n
 		}

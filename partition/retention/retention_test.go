@@ -17,6 +17,7 @@ import (
 	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/recovery"
 )
 
 // partition is a replica whose state a test has written.
@@ -37,6 +38,13 @@ func (p *partition) ended(ns, function, id string, endedMS int64) {
 	key := keys.VisibilityOf(ns, keys.Open+1, endedMS-time.Hour.Milliseconds(), id) // it began an hour before
 	p.listed[ns+"/"+id] = key
 	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(function, endedMS)}})
+}
+
+// settled adds a promise of a client that is settled.
+func (p *partition) settled(ns, id string, settledMS int64) {
+	key := keys.Of(keys.Promise, ns, id)
+	p.listed[ns+"/"+id] = key
+	p.r.Apply([]state.Write{{Key: key, Value: recovery.AppendPromise(nil, recovery.Promise{ID: id, State: recovery.PromiseResolved, SettledAt: settledMS})}})
 }
 
 func (p *partition) ID() uint32                            { return 3 }
@@ -135,7 +143,7 @@ func TestIdle(t *testing.T) {
 }
 
 // Of two partitions each keeps half of what a function may keep, the newest, and nothing that began to be kept within ten minutes;
-// an age counts beside it. A promise has no count.
+// an age counts beside it.
 func TestKeep(t *testing.T) {
 	p := newPartition()
 	now := time.UnixMilli(0).Add(1001 * time.Hour).UnixMilli() // of the first round
@@ -150,7 +158,7 @@ func TestKeep(t *testing.T) {
 	}
 	kept := func() map[string]int {
 		n := map[string]int{}
-		if _, err := query.VisitEnded(p.r, nil, 1<<30, func(string) bool { return true }, func(e query.Ended) { n[e.Namespace+"/"+e.Function]++ }); err != nil {
+		if _, err := query.Search(query.EndedExecutions).Visit(p.r, nil, 1<<30, func(string) bool { return true }, func(e query.Ended) { n[e.Namespace+"/"+e.Function]++ }); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -166,6 +174,46 @@ func TestKeep(t *testing.T) {
 		}
 	})
 	if _, there, err := p.r.Get(p.listed["a/f0"]); err != nil || !there {
+		t.Errorf("the newest is gone, %v", err)
+	}
+}
+
+// Promises of clients have a count in each namespace, which no function's rule changes and no execution uses up.
+func TestKeepPromises(t *testing.T) {
+	p := newPartition()
+	now := time.UnixMilli(0).Add(1001 * time.Hour).UnixMilli() // of the first round
+	old := now - 20*time.Minute.Milliseconds()
+	for i := range int64(5000) {
+		p.settled("a", fmt.Sprint("a", i), old-i)
+		p.settled("c", fmt.Sprint("c", i), old-i)
+	}
+	for i := range int64(20) {
+		p.settled("b", fmt.Sprint("young", i), now-9*time.Minute.Milliseconds()-i)
+		p.ended("a", "f", fmt.Sprint("f", i), old-i)
+	}
+	kept := func(find query.Search) map[string]int {
+		n := map[string]int{}
+		if _, err := find.Visit(p.r, nil, 1<<30, func(string) bool { return true }, func(e query.Ended) { n[e.Namespace]++ }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	run(t, p, []string{"keep 20", "a=keep 1001", "a/f=keep 2", "c=keep all", "c/f=keep 2"}, promisesEvery+1, func(_ *Retention, left int) {
+		want := map[string]int{"a": 501, "b": 20, "c": 5000}
+		switch left {
+		case promisesEvery + 1:
+			want = map[string]int{"a": 5000, "b": 20, "c": 5000}
+		case 0:
+			want = map[string]int{"a": 501, "b": 10, "c": 5000}
+		}
+		if got := kept(query.EndedPromises); !maps.Equal(got, want) {
+			t.Errorf("with %d rounds to go there are %v, want %v", left, got, want)
+		}
+	})
+	if got := kept(query.EndedExecutions); got["a"] != 1 {
+		t.Errorf("%d executions are kept", got["a"])
+	}
+	if _, there, err := p.r.Get(p.listed["a/a0"]); err != nil || !there {
 		t.Errorf("the newest is gone, %v", err)
 	}
 }

@@ -84,6 +84,10 @@ var purgeBugs = []mutation.Bug{
 		From: "keep: (count + x.partitions - 1) / x.partitions}", To: "keep: count}", Tests: "TestKeep",
 	},
 	{
+		File: "partition/retention/retention.go", Rule: "retention: promises of clients have a count",
+		From: "\t\t\t\t\tif !x.o.Policy.counts.only(keepAll) {\n", To: "\t\t\t\t\tif kind == 0 && !x.o.Policy.counts.only(keepAll) {\n", Tests: "TestKeepPromises",
+	},
+	{
 		File: "partition/retention/retention.go", Rule: "retention: nothing is proposed that a member may not know",
 		From: "\t\tif may {\n", To: "\t\tif may || r.Serving() {\n", Tests: "TestIdle",
 	},
