@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"perdure/client"
+	"perdure/internal/overlay"
 )
 
 // Options say what cluster to start. The zero value is three nodes on loopback, in a temporary folder.
@@ -32,7 +33,7 @@ type Options struct {
 	// Netns puts each node into a network namespace of its own, so that its cable can be pulled. It takes
 	// root; see CheckNetns.
 	Netns bool
-	// Patched says that Binary was built with FaultPatches, so that clocks and disks can be disturbed. The
+	// Patched says that Binary was built with overlay.Faults, so that clocks and disks can be disturbed. The
 	// default is built so then.
 	Patched bool
 	// DiskBytes puts the data of each node on a disk of its own of this size, in memory, which can be filled. It takes
@@ -145,7 +146,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 // build says how the server is to be built.
 func (o Options) build() BuildOptions {
 	if o.Patched {
-		return BuildOptions{Patches: FaultPatches()}
+		return BuildOptions{Patches: overlay.Faults()}
 	}
 	return BuildOptions{}
 }

@@ -14,6 +14,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/overlay"
 )
 
 // unavailable reports whether a call has no answer.
@@ -22,7 +23,7 @@ func unavailable(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 }
 
-// Disturbance is the faults of a server built with FaultPatches. The zero value is none.
+// Disturbance is the faults of a server built with overlay.Faults. The zero value is none.
 type Disturbance struct {
 	// Clock is by how much its wall clock is ahead of the machine's; negative: behind. Timers do not feel it.
 	Clock time.Duration
@@ -30,8 +31,8 @@ type Disturbance struct {
 	Sync time.Duration
 }
 
-// ErrNeedsPatches refuses a fault that only a server built with FaultPatches can have.
-var ErrNeedsPatches = errors.New("server is not built with FaultPatches (Options.Patched)")
+// ErrNeedsPatches refuses a fault that only a server built with overlay.Faults can have.
+var ErrNeedsPatches = errors.New("server is not built with overlay.Faults (Options.Patched)")
 
 // faultsFile is the file from which the server reads its disturbances.
 func (n *Node) faultsFile() string { return filepath.Join(n.c.dir, n.Name+".faults") }
@@ -45,11 +46,7 @@ func (n *Node) Disturb(change func(*Disturbance)) error {
 	n.hurt.Lock()
 	defer n.hurt.Unlock()
 	change(&n.hurt.disturbance)
-	next := n.faultsFile() + ".next"
-	if err := os.WriteFile(next, fmt.Appendf(nil, "%d %d\n", n.hurt.disturbance.Clock, n.hurt.disturbance.Sync), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, n.faultsFile())
+	return overlay.WriteFaults(n.faultsFile(), n.hurt.disturbance.Clock, n.hurt.disturbance.Sync)
 }
 
 // ErrNeedsDisk says that a fault needs nodes with disks of their own.

@@ -73,7 +73,7 @@ type Fault struct {
 	Quorum bool
 	// Netns says that the fault needs network namespaces.
 	Netns bool
-	// Patched says that the fault needs a server built with FaultPatches, Disk that it needs nodes with disks
+	// Patched says that the fault needs a server built with overlay.Faults, Disk that it needs nodes with disks
 	// of their own. SavedOften says that nodes must make their states durable all the time, so that there are
 	// files to damage.
 	Patched, Disk, SavedOften bool

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"perdure/internal/overlay"
 )
 
 // Node is one member: an address, a data directory, and a process while it runs.
@@ -50,7 +52,7 @@ func newNode(c *Cluster, i int) *Node {
 			cmd = exec.Command("ip", append([]string{"netns", "exec", n.namespace, binary}, n.args()...)...)
 		}
 		if c.opts.Patched {
-			cmd.Env = append(os.Environ(), faultsEnv+"="+n.faultsFile())
+			cmd.Env = append(os.Environ(), overlay.FaultsEnv+"="+n.faultsFile())
 		}
 		return cmd
 	}

@@ -6,16 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"perdure/internal/overlay"
 	"perdure/internal/testkit"
 )
 
 // unconfirmedReads makes a leader answer reads without a confirmation that it still leads.
-var unconfirmedReads = []Patch{{Package: "perdure/partition/group", File: "read.go",
+var unconfirmedReads = []overlay.Patch{{Package: "perdure/partition/group", File: "read.go",
 	From: "if err := r.confirm(ctx); err != nil {",
 	To:   "if r.serving() == nil {\n\t\t\tvar err error = r.NotServing()"}}
 
 // lateCluster is a cluster in network namespaces of a server with a bug planted in it, or none.
-func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
+func lateCluster(ctx context.Context, t *testing.T, bug []overlay.Patch) *Cluster {
 	t.Helper()
 	if err := CheckNetns(); err != nil {
 		testkit.Lacks(t, "network namespaces", err)
@@ -76,7 +77,7 @@ func TestUnconfirmedReadsAreFound(t *testing.T) {
 
 // TestPatchesFit: the planted bug still fits the sources, also where it is not tried.
 func TestPatchesFit(t *testing.T) {
-	if _, err := overlay(within(t, time.Minute), t.TempDir(), unconfirmedReads); err != nil {
+	if _, err := overlay.Write(within(t, time.Minute), ".", t.TempDir(), unconfirmedReads); err != nil {
 		t.Error(err)
 	}
 }

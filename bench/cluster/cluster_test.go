@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,37 +63,6 @@ func TestUsage(t *testing.T) {
 	}
 	if o := (Machine{At: now.At.Add(2 * time.Second), Busy: now.Busy + 3*time.Second}).Others(now, 2*time.Second); o != 50 {
 		t.Errorf("others used %g %%, not 50", o)
-	}
-}
-
-// TestOverlay: a patch replaces its snippet in a copy, and is refused if the source does not have it once.
-func TestOverlay(t *testing.T) {
-	module, dir := t.TempDir(), t.TempDir()
-	source := filepath.Join(module, "a.go")
-	if err := os.WriteFile(source, []byte("package a // one two"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	list, err := overlay(module, dir, []Patch{{File: "a.go", From: "one", To: "1"}, {File: "b.go", To: "package a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var replaced struct{ Replace map[string]string }
-	if err := json.Unmarshal(data, &replaced); err != nil || len(replaced.Replace) != 2 {
-		t.Fatalf("%s: %v", data, err)
-	}
-	for file, want := range map[string]string{source: "package a // 1 two", filepath.Join(module, "b.go"): "package a"} {
-		if got, err := os.ReadFile(replaced.Replace[file]); err != nil || string(got) != want {
-			t.Errorf("%s is replaced by %q, %v", file, got, err)
-		}
-	}
-	for _, from := range []string{"three", "a"} {
-		if _, err := overlay(module, dir, []Patch{{File: "a.go", From: from}}); err == nil {
-			t.Errorf("the snippet %q was patched", from)
-		}
 	}
 }
 

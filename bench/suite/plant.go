@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"perdure/bench/cluster"
+	"perdure/internal/overlay"
 )
 
 // burnEnv, in the environment of a node built with Burn, is how many nanoseconds of CPU time each command costs in
@@ -13,8 +13,8 @@ import (
 const burnEnv = "PERDURE_BENCH_BURN_NS"
 
 // Burn patches a node so that each command that it applies costs more: a regression to be found.
-func Burn() []cluster.Patch {
-	return []cluster.Patch{
+func Burn() []overlay.Patch {
+	return []overlay.Patch{
 		{File: "fsm/raft.go", From: "res, err := s.machine.Apply(l.Index, e)\n", To: "benchBurn(len(e.GetCommands()))\n\t\tres, err := s.machine.Apply(l.Index, e)\n"},
 		{File: "fsm/bench_burn.go", To: `package fsm
 

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"perdure/internal/overlay"
 	"perdure/jepsen"
 )
 
@@ -292,7 +293,7 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 func (co *common) buildOptions() jepsen.BuildOptions {
 	o := jepsen.BuildOptions{Race: co.race, Previous: co.previous}
 	if co.opts.Patched {
-		o.Patches = jepsen.FaultPatches()
+		o.Patches = overlay.Faults()
 	}
 	return o
 }
@@ -309,7 +310,7 @@ func build(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	dir, err := os.MkdirTemp(filepath.Dir(*path), "perdure-jepsen-build-")
 	if err == nil {
 		var built string
-		if built, err = jepsen.Build(ctx, dir, jepsen.BuildOptions{Patches: jepsen.FaultPatches()}); err == nil {
+		if built, err = jepsen.Build(ctx, dir, jepsen.BuildOptions{Patches: overlay.Faults()}); err == nil {
 			err = os.Rename(built, *path)
 		}
 		err = errors.Join(err, os.RemoveAll(dir))
