@@ -41,17 +41,42 @@ func (s *settings) compare(ctx context.Context, cells []suite.Cell, dir string, 
 	}
 	figures, verdicts, err := suite.Compare(ctx, s.options, before, after, cells[0])
 	if err == nil {
-		_, err = io.WriteString(stdout, report.Verdicts(verdicts)+"\n")
+		_, err = io.WriteString(stdout, report.Verdicts("new over old", verdicts)+"\n")
 	}
 	if err := errors.Join(err, s.report(figures, stdout)); err != nil {
 		return err
 	}
+	return judged(verdicts)
+}
+
+// judged is errRegression if one of the verdicts is one.
+func judged(verdicts []suite.Verdict) error {
 	for _, v := range verdicts {
 		if v.Regression {
 			return errRegression
 		}
 	}
 	return nil
+}
+
+// measureRetained measures a cell on a cluster that purges, against one that keeps everything.
+func (s *settings) measureRetained(ctx context.Context, cells []suite.Cell, stdout io.Writer) error {
+	if len(cells) != 1 {
+		return fmt.Errorf("retention is measured with one cell, not with %d", len(cells))
+	}
+	figures, verdicts, err := suite.Retained(ctx, s.options, cells[0], s.retained)
+	_, failed := io.WriteString(stdout, report.Course(figures)+"\n"+report.Verdicts("purging over keeping", verdicts)+"\n")
+	return errors.Join(err, failed, s.report(figures, stdout), judged(verdicts))
+}
+
+// measureOffended measures a cell beside namespaces that exceed their quotas, against itself alone.
+func (s *settings) measureOffended(ctx context.Context, cells []suite.Cell, stdout io.Writer) error {
+	if len(cells) != 1 {
+		return fmt.Errorf("quotas are measured with one cell, not with %d", len(cells))
+	}
+	figures, verdicts, err := suite.Offended(ctx, s.options, cells[0], s.offend)
+	_, failed := io.WriteString(stdout, report.Verdicts("beside offenders over alone", verdicts)+"\n")
+	return errors.Join(err, failed, s.report(figures, stdout), judged(verdicts))
 }
 
 // planted returns the present server, and one whose commands cost more.

@@ -27,6 +27,7 @@ import (
 	"perdure/bench/role"
 	"perdure/bench/suite"
 	"perdure/bench/workload"
+	"perdure/internal/overlay"
 )
 
 // Exit codes.
@@ -47,7 +48,8 @@ type settings struct {
 	workloads, nodes, concurrency, payload string
 	json, html, binary, module             string
 	commit, stored                         string
-	plant                                  float64
+	plant, offend                          float64
+	retained                               int64
 	short                                  bool
 	options                                suite.Options
 }
@@ -62,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.StringVar(&s.payload, "payload", "64", "sizes of payloads, comma separated, such as 64,4KiB,256KiB")
 	set.StringVar(&s.json, "json", "", "file for the figures of every round")
 	set.StringVar(&s.html, "html", "", "file for a page with plots")
-	set.StringVar(&s.binary, "binary", "", "server to measure; built from the sources by default")
+	set.StringVar(&s.binary, "binary", "", "server to measure; built from the sources by default. With --retained what jepsen/run build makes")
 	set.StringVar(&s.module, "module", ".", "folder of the sources")
 	o := &s.options
 	set.StringVar(&o.Load, "load", "", "program of the worker and the client; this one by default")
@@ -77,6 +79,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.BoolVar(&o.Filled, "filled", false, "store the sleepers in the data directory of one node instead of starting them")
 	set.BoolVar(&o.Restart, "restart", false, "kill a node while all sleepers sleep, and time its restart")
 	set.StringVar(&s.stored, "stored", "", "numbers of executions that nodes store before, comma separated, such as 10000,3000000")
+	set.Int64Var(&s.retained, "retained", 0, "executions that end over eight hours of the nodes' time, with an hour of retention")
+	set.Float64Var(&s.offend, "offend", 0, "measure beside namespaces that offer so many times their quotas")
 	set.IntVar(&o.Partitions, "partitions", 0, "partitions of a cluster; 0 is the server's default")
 	set.StringVar(&o.Parent, "dir", "", "folder for the data, on the disk to be measured")
 	set.Func("node-arg", "argument for every node; repeatable", func(v string) error { o.Args = append(o.Args, v); return nil })
@@ -136,7 +140,11 @@ func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stde
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if s.options.Node = s.binary; s.binary == "" {
 		s.options.Node = filepath.Join(dir, "node")
-		if err := cluster.Build(ctx, s.module, cluster.NodeCommand, s.options.Node); err != nil {
+		var patches []overlay.Patch
+		if s.retained > 0 {
+			patches = overlay.Faults()
+		}
+		if err := cluster.Build(ctx, s.module, cluster.NodeCommand, s.options.Node, patches...); err != nil {
 			return err
 		}
 	}
@@ -149,8 +157,13 @@ func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stde
 	if s.commit != "" || s.plant > 0 {
 		return s.compare(ctx, cells, dir, stdout)
 	}
-	if s.stored != "" {
+	switch {
+	case s.stored != "":
 		return s.measureStored(ctx, cells, stdout)
+	case s.retained > 0:
+		return s.measureRetained(ctx, cells, stdout)
+	case s.offend > 0:
+		return s.measureOffended(ctx, cells, stdout)
 	}
 	figures, err := suite.Run(ctx, s.options, cells)
 	return errors.Join(err, s.report(figures, stdout))

@@ -89,7 +89,7 @@ func TestHTML(t *testing.T) {
 
 // TestVerdicts: a regression is called one.
 func TestVerdicts(t *testing.T) {
-	got := report.Verdicts([]suite.Verdict{{Figure: "server CPU per unit", Ratios: []float64{1.1, 1.2}, Median: 1.15, Low: 1.1, Judged: true, Regression: true},
+	got := report.Verdicts("new over old", []suite.Verdict{{Figure: "server CPU per unit", Ratios: []float64{1.1, 1.2}, Median: 1.15, Low: 1.1, Judged: true, Regression: true},
 		{Figure: "p50", Ratios: []float64{1}, Median: 1}})
 	if !strings.Contains(got, "| server CPU per unit | 1.150 | 1.100 to 1.200 | 1.100 | regression |") || !strings.Contains(got, "shown only") {
 		t.Error(got)

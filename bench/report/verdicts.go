@@ -7,10 +7,10 @@ import (
 	"perdure/bench/suite"
 )
 
-// Verdicts shows what a comparison says.
-func Verdicts(verdicts []suite.Verdict) string {
+// Verdicts shows what a comparison says. over names its sides, as "new over old".
+func Verdicts(over string, verdicts []suite.Verdict) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| new over old | median | least to most | at least, by the sign test | verdict |\n| --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(&b, "| %s | median | least to most | at least, by the sign test | verdict |\n| --- | --- | --- | --- | --- |\n", over)
 	for _, v := range verdicts {
 		low, _, high := suite.Spread(v.Ratios)
 		verdict := "shown only"
@@ -18,7 +18,7 @@ func Verdicts(verdicts []suite.Verdict) string {
 		case v.Regression:
 			verdict = "regression"
 		case v.Judged:
-			verdict = "no regression"
+			verdict = fmt.Sprintf("no regression beyond %g %%", 100*v.Tolerance)
 		}
 		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f | %.3f | %s |\n", v.Figure, v.Median, low, high, v.Low, verdict)
 	}

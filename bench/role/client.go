@@ -24,6 +24,15 @@ func StartClient(binary, dir string, job workload.Job) (*Process, error) {
 	return start(binary, dir, clientRole, job)
 }
 
+// Begun waits until a client's window has begun.
+func (p *Process) Begun(ctx context.Context) error {
+	a, err := p.next(ctx)
+	if err == nil && a.Mark != workload.Begin {
+		err = fmt.Errorf("unexpected answer %+v", a)
+	}
+	return err
+}
+
 // Result waits for the result of a client. mark is called at the job's instants, while the job runs on.
 func (p *Process) Result(ctx context.Context, mark func(workload.Mark) error) (*workload.Result, error) {
 	for {
@@ -48,7 +57,7 @@ func beClient(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 		return err
 	}
 	go untilClosed(in, cancel)
-	clients, err := dialEach(job.Addrs)
+	clients, err := dialEach(job.Addrs, job.Namespace)
 	if err != nil {
 		return err
 	}
@@ -72,11 +81,11 @@ func beClient(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 }
 
 // dialEach makes a client for each address, which begins there and knows the others.
-func dialEach(addrs []string) ([]*client.Client, error) {
+func dialEach(addrs []string, namespace string) ([]*client.Client, error) {
 	var out []*client.Client
 	for i := range addrs {
 		c, err := client.Dial(client.Options{Addrs: append(append([]string{}, addrs[i:]...), addrs[:i]...), Timeout: callTimeout,
-			Logger: quiet(), Rand: &firstZero{}})
+			Namespace: namespace, Logger: quiet(), Rand: &firstZero{}})
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func beWorker(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 		return err
 	}
 	go untilClosed(in, cancel)
-	c, err := client.Dial(client.Options{Addrs: job.Addrs, Logger: quiet()})
+	c, err := client.Dial(client.Options{Addrs: job.Addrs, Namespace: job.Namespace, Logger: quiet()})
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,8 @@ const (
 	stateBytesMetric = "perdure_partition_state_write_bytes_total"
 	mallocsMetric    = "go_memstats_mallocs_total"
 	allocatedMetric  = "go_memstats_alloc_bytes_total"
+	heapMetric       = "go_memstats_heap_inuse_bytes"
+	purgedMetric     = "perdure_partition_purged_total"
 )
 
 // figures computes what a job has shown from the readings at its marks.

@@ -28,6 +28,8 @@ import (
 type Job struct {
 	Workload string   `json:"workload"`
 	Addrs    []string `json:"addrs"`
+	// Namespace is that of all that the job makes; the default one if empty.
+	Namespace string `json:"namespace,omitempty"`
 	// Prefix begins the ids of everything that the job makes; no two jobs of a cluster have the same.
 	Prefix string `json:"prefix"`
 	// Payload is how many bytes an input has.
@@ -93,18 +95,24 @@ func All() []*Workload {
 	return []*Workload{echo, steps, fanOut, signal, promise, increments, sleepers, failover, dag, largeGraph, appends, reads, staleReads, bank}
 }
 
-// Find returns workloads by their names or letters; "all" is all.
+// offending are the workloads of namespaces beyond their quotas, which run beside another one.
+func offending() []*Workload { return []*Workload{overStarts, overBytes} }
+
+// Find returns workloads by their names or letters; "all" is all that a cell can measure.
 func Find(names string) ([]*Workload, error) {
 	if names == "all" {
 		return All(), nil
 	}
 	var out []*Workload
+	known := append(All(), offending()...)
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(All(), func(w *Workload) bool { return strings.EqualFold(w.Name, name) || strings.EqualFold(w.Letter, name) })
+		i := slices.IndexFunc(known, func(w *Workload) bool {
+			return strings.EqualFold(w.Name, name) || w.Letter != "" && strings.EqualFold(w.Letter, name)
+		})
 		if i < 0 {
 			return nil, fmt.Errorf("no workload is called %q", name)
 		}
-		out = append(out, All()[i])
+		out = append(out, known[i])
 	}
 	return out, nil
 }
@@ -112,7 +120,7 @@ func Find(names string) ([]*Workload, error) {
 // Register gives a worker the functions and entities of all workloads.
 func Register(w *durable.Worker) {
 	seen := map[durable.Registration]bool{}
-	for _, one := range All() {
+	for _, one := range append(All(), offending()...) {
 		for _, r := range one.register {
 			if !seen[r] {
 				seen[r] = true

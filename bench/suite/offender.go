@@ -1,0 +1,134 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perdure/bench/load"
+	"perdure/bench/role"
+	"perdure/bench/workload"
+)
+
+// offenders are what namespaces offer beside a cell, in multiples of their quotas.
+var offenders = []struct {
+	workload, namespace, quota string
+	// rate is how many operations a second reach the quota.
+	rate    float64
+	payload int
+}{
+	// An execution is open for workload.HoldFor: at 50 starts a second 100 would be open.
+	{workload.OverStarts, "bench-starts", "open:100,starts:50/s", 50, 64},
+	// What a window of 10 s stores reaches the quota.
+	{workload.OverBytes, "bench-bytes", "bytes:1MiB", 25, 4 << 10},
+}
+
+// OffenderTolerance is by how much namespaces beyond their quotas may lengthen what others wait.
+const OffenderTolerance = 0.20
+
+// The sides of a measurement of quotas, as Figures.Binary names them.
+const (
+	Alone  = "alone"
+	Beside = "beside offenders"
+)
+
+// offenderMargin is how much longer than a window offenders offer: a worker and a client start in that time.
+const offenderMargin = 5 * time.Second
+
+// Offended measures a cell, in rounds of four turns on one cluster, alone and beside namespaces that offer so many times their
+// quotas. It returns all figures, and the cell beside the offenders over the cell alone for each round.
+func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, verdicts []Verdict, err error) {
+	o.Args = append([]string{}, o.Args...)
+	for _, x := range offenders {
+		o.Args = append(o.Args, "--quota", x.namespace+"="+x.quota)
+	}
+	s, err := start(ctx, o, cell.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	var rounds [2][]Figures
+	for round := range o.Rounds {
+		var both [2][]Figures
+		for _, beside := range turns {
+			f, err := s.measureOffended(ctx, cell, times*float64(beside))
+			if err != nil {
+				return all, nil, fmt.Errorf("%v: %w", cell, err)
+			}
+			f.Round, f.Binary = round+1, []string{Alone, Beside}[beside]
+			if o.Progress != nil {
+				o.Progress(f)
+			}
+			both[beside], all = append(both[beside], f), append(all, f)
+		}
+		for side, of := range both {
+			rounds[side] = append(rounds[side], mean(of))
+		}
+	}
+	return all, ratios(rounds, OffenderTolerance), nil
+}
+
+// mean is the mean of what ratios compares.
+func mean(figures []Figures) (m Figures) {
+	n := float64(len(figures))
+	for _, f := range figures {
+		m.PerSecond += f.PerSecond / n
+		m.Latency.P50 += f.Latency.P50 / n
+		m.Latency.P99 += f.Latency.P99 / n
+	}
+	return m
+}
+
+// measureOffended measures a cell while offenders offer so many times their quotas; 0 for none.
+func (s *stand) measureOffended(ctx context.Context, cell Cell, times float64) (f Figures, err error) {
+	if times == 0 {
+		return s.measure(ctx, cell)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute+s.o.Warmup+s.o.Duration, errors.New("the offenders have not ended"))
+	defer cancel()
+	var clients []*role.Process
+	var until time.Time // the offenders offer at least
+	for _, x := range offenders {
+		job, err := s.job(Cell{Workload: cell.Workload, Payload: x.payload})
+		if err != nil {
+			return f, err
+		}
+		job.Workload, job.Namespace = x.workload, x.namespace
+		job.Load = load.Options{Concurrency: 256, Rate: x.rate * times, Duration: s.o.Warmup + s.o.Duration + offenderMargin}
+		worker, err := role.StartWorker(ctx, s.o.Load, s.dir, job)
+		if err != nil {
+			return f, err
+		}
+		defer func() { err = errors.Join(err, worker.Close()) }()
+		client, err := role.StartClient(s.o.Load, s.dir, job)
+		if err != nil {
+			return f, err
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		if err := client.Begun(ctx); err != nil {
+			return f, fmt.Errorf("%s: %w", x.workload, err)
+		}
+		if len(clients) == 0 {
+			until = time.Now().Add(job.Load.Duration)
+		}
+		clients = append(clients, client)
+	}
+	if f, err = s.measure(ctx, cell); err != nil {
+		return f, err
+	}
+	if time.Now().After(until) {
+		return f, errors.New("the offenders ended before the window")
+	}
+	for i, client := range clients {
+		r, err := client.Result(ctx, nil)
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", offenders[i].workload, err)
+		}
+		name := offenders[i].namespace
+		f.extra(name+": offered per second", r.Rate())
+		f.extra(name+": refused, percent", 100*r.Extra[workload.Refused]/float64(r.Begun))
+		f.extra(name+": p99 of its answers, ms", float64(r.Latency.ValueAtPercentile(99))/1000)
+	}
+	return f, nil
+}

@@ -1,0 +1,211 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"perdure/bench/cluster"
+	"perdure/internal/overlay"
+)
+
+// A measurement of retention goes through windows. Before each, the nodes' clocks are set forward: a node built with overlay.Faults
+// takes its time from the machine and from a file. What is then older than retained is purged while the window runs.
+const (
+	retained        = time.Hour
+	retainedWindows = 32
+	retainedStep    = 15 * time.Minute
+	// retainedFirst is the first window that has something to purge.
+	retainedFirst = int(retained/retainedStep) + 1
+	// clockSettles is how long the nodes take to learn that all clocks were set: they compare them every second.
+	clockSettles = 3 * time.Second
+	// purgeTimeout bounds the wait for what a window should have purged.
+	purgeTimeout = 5 * time.Minute
+)
+
+// RetainedTolerance is by how much purges may lengthen a unit's time at full rate and the 99th percentile.
+const RetainedTolerance = 0.15
+
+// The sides of a measurement of retention, as Figures.Binary names them.
+const (
+	Purging = "purging"
+	Keeping = "keeping"
+)
+
+// The figures of a window of a measurement of retention, in Figures.Extra.
+const (
+	MachineHours = "machine time, h"
+	Executed     = "executions that have ended"
+	KeptNow      = "executions kept"
+	FilesMB      = "files, MB"
+	HeapMB       = "heap in use, MB"
+	PurgeBehind  = "purges ended after the window, ms"
+)
+
+// Retained runs total executions of a cell in windows over eight hours of the nodes' time on a cluster that keeps what has ended for
+// an hour. In o.Rounds of the windows that purge, it runs as many executions on a cluster that keeps everything, before or after
+// them in turns, while the other one is idle. It returns the figures of all windows, and the purging side over the other one for
+// each round.
+func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Figures, verdicts []Verdict, err error) {
+	purgingWindows := retainedWindows - retainedFirst
+	if o.Rounds < 1 || o.Rounds > purgingWindows || total < retainedWindows {
+		return nil, nil, fmt.Errorf("%d executions and %d rounds: at least %d, and 1 to %d, are possible", total, o.Rounds, retainedWindows, purgingWindows)
+	}
+	o.Count, o.Rate = total/retainedWindows, 0
+	var purging, keeping *aged
+	defer func() {
+		for _, s := range []*aged{purging, keeping} {
+			if s != nil {
+				err = errors.Join(err, s.close())
+			}
+		}
+	}()
+	if purging, err = startAged(ctx, o, cell, Purging, retained.String()); err != nil {
+		return nil, nil, err
+	}
+	if keeping, err = startAged(ctx, o, cell, Keeping, "forever"); err != nil {
+		return nil, nil, err
+	}
+	var rounds [2][]Figures
+	every := purgingWindows / o.Rounds
+	for w := range retainedWindows {
+		sides := []*aged{purging}
+		paired := w >= retainedFirst && (w-retainedFirst)%every == 0 && len(rounds[0]) < o.Rounds
+		if paired {
+			sides = []*aged{keeping, purging}
+			if len(rounds[0])%2 == 1 {
+				sides = []*aged{purging, keeping}
+			}
+		}
+		for _, s := range sides {
+			f, err := s.window(ctx, cell)
+			if err != nil {
+				return all, nil, fmt.Errorf("%s, window %d: %w", s.name, w+1, err)
+			}
+			f.Round = w + 1
+			if o.Progress != nil {
+				o.Progress(f)
+			}
+			all = append(all, f)
+			switch {
+			case s == keeping:
+				rounds[0] = append(rounds[0], f)
+			case paired:
+				rounds[1] = append(rounds[1], f)
+			}
+		}
+	}
+	return all, ratios(rounds, RetainedTolerance), nil
+}
+
+// ratios compares time per unit and the 99th percentile of two sides, of which each element is a round.
+func ratios(rounds [2][]Figures, tolerance float64) (out []Verdict) {
+	for _, c := range []struct {
+		name string
+		of   func(Figures) float64
+	}{
+		{"time per unit at this rate", func(f Figures) float64 { return 1 / f.PerSecond }},
+		{"p50", func(f Figures) float64 { return f.Latency.P50 }},
+		{"p99", func(f Figures) float64 { return f.Latency.P99 }},
+	} {
+		var all []float64
+		for i := range min(len(rounds[0]), len(rounds[1])) {
+			all = append(all, c.of(rounds[1][i])/c.of(rounds[0][i]))
+		}
+		v := judge(all, tolerance)
+		v.Figure = c.name
+		out = append(out, v)
+	}
+	return out
+}
+
+// aged is a cluster whose clocks are set forward between windows.
+type aged struct {
+	*stand
+	name string
+	// clocks is the file by which the nodes' clocks are ahead, in a folder of its own.
+	clocks string
+	ahead  time.Duration
+	// ended are the windows' executions, with the nodes' time at which the last of each had ended.
+	ended []endedAt
+}
+
+type endedAt struct {
+	at time.Time
+	n  int64
+}
+
+// startAged starts a cluster that keeps what has ended for so long.
+func startAged(ctx context.Context, o Options, cell Cell, name, keep string) (*aged, error) {
+	dir, err := os.MkdirTemp(o.Parent, "perdure-bench-clock-")
+	if err != nil {
+		return nil, err
+	}
+	s := &aged{name: name, clocks: filepath.Join(dir, "clock")}
+	o.Env = append(append([]string{}, o.Env...), overlay.FaultsEnv+"="+s.clocks)
+	o.Args = append(append([]string{}, o.Args...), "--retention", keep, "--retention-interval", "1s")
+	if s.stand, err = start(ctx, o, cell.Nodes); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+func (s *aged) close() error {
+	return errors.Join(s.stand.close(), os.RemoveAll(filepath.Dir(s.clocks)))
+}
+
+// now is the nodes' time.
+func (s *aged) now() time.Time { return time.Now().Add(s.ahead) }
+
+// window sets the clocks forward, measures the cell, and waits until all that was over at its beginning is purged.
+func (s *aged) window(ctx context.Context, cell Cell) (f Figures, err error) {
+	s.ahead += retainedStep
+	if err := overlay.WriteFaults(s.clocks, s.ahead, 0); err != nil {
+		return f, err
+	}
+	time.Sleep(clockSettles)
+	begun := s.now()
+	if f, err = s.measure(ctx, cell); err != nil {
+		return f, err
+	}
+	s.ended = append(s.ended, endedAt{s.now(), f.Begun})
+	f.Binary = s.name
+	var ended, over int64
+	for _, e := range s.ended {
+		ended += e.n
+		if s.name == Purging && begun.Sub(e.at) > retained {
+			over += e.n
+		}
+	}
+	behind := time.Now()
+	used, err := s.awaitPurged(ctx, over)
+	if err != nil {
+		return f, err
+	}
+	bytes, err := s.cluster.Stored()
+	f.extra(PurgeBehind, float64(time.Since(behind).Milliseconds()))
+	f.extra(MachineHours, s.ahead.Hours())
+	f.extra(Executed, float64(ended))
+	f.extra(KeptNow, float64(ended)-used.Metrics[purgedMetric])
+	f.extra(FilesMB, float64(bytes)/1e6)
+	f.extra(HeapMB, used.Metrics[heapMetric]/1e6)
+	return f, err
+}
+
+// awaitPurged waits until the cluster has purged so many executions, and returns what its nodes have used.
+func (s *aged) awaitPurged(ctx context.Context, n int64) (used cluster.Usage, err error) {
+	for begun := time.Now(); time.Since(begun) < purgeTimeout; {
+		if used, err = s.cluster.Usage(ctx); err != nil || used.Metrics[purgedMetric] >= float64(n) {
+			return used, err
+		}
+		select {
+		case <-ctx.Done():
+			return used, context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return used, fmt.Errorf("%.0f of %d executions that are over are purged %v after the window", used.Metrics[purgedMetric], n, purgeTimeout)
+}
