@@ -9,8 +9,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// httpHandler serves the HTTP port: metrics, liveness, readiness and profiles.
+// httpHandler serves the HTTP port: the paths of Config.Register, and the node's own.
 func (s *Server) httpHandler() http.Handler {
+	own := smallRequests(s.ownPages())
+	if s.cfg.Auth != nil {
+		own = s.cfg.Auth.HTTP(own)
+	}
+	if s.cfg.Register == nil {
+		return own
+	}
+	mux := http.NewServeMux()
+	s.cfg.Register(mux)
+	mux.Handle("/", own)
+	return mux
+}
+
+// ownPages serves metrics, liveness, readiness and profiles.
+func (s *Server) ownPages() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -35,8 +50,5 @@ func (s *Server) httpHandler() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "perdure %s, node %s\n\n/metrics       figures for Prometheus\n/healthz       is the process alive\n/readyz        does every partition serve; if not, why\n/debug/pprof/  profiles\n", s.cfg.Version, s.cfg.NodeID)
 	})
-	if s.cfg.Auth != nil {
-		return s.cfg.Auth.HTTP(mux)
-	}
 	return mux
 }

@@ -48,6 +48,8 @@ type Config struct {
 	TLS *certs.Handle
 	// Auth checks every call; nil allows all.
 	Auth *auth.Guard
+	// Register adds a protocol's paths to the HTTP port: they check tokens, and bound requests, themselves. nil for none.
+	Register func(mux *http.ServeMux)
 	// Operator serves the operators' calls; nil leaves their service unimplemented.
 	Operator Operator
 	// Outbound limits the HTTP nodes of submitted graphs; a graph with another HTTP node is refused.
