@@ -60,6 +60,8 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			if held.Task.Version == 1 {
 				t.firstAcquired(o.Namespace, w.id)
 				assigned.First = t.first(o.Namespace, w.id)
+			} else {
+				assigned.First = t.afterWait(o.Namespace, w.id)
 			}
 			t.fx.Assigned = append(t.fx.Assigned, assigned)
 		}

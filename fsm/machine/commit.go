@@ -29,6 +29,8 @@ type commit struct {
 	// own are the sequence numbers of the worker's events, ascending. The answer carries all other entries
 	// from first on.
 	own []uint64
+	// events are the worker's, as they were written.
+	events []journal.Event
 	// added are those of the other entries that the commit itself has written.
 	added []*perdurev1.JournalEntry
 	// over: an event that ends the activation was written; no event may follow.
@@ -66,7 +68,7 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 		return t.continueAsNew(ex, cmd)
 	}
 	c := &t.m.committing
-	*c = commit{t: t, ex: ex, req: req, request: cmd.GetRequest().GetId(), first: ex.j.NextSeq(), state: recovery.TaskAcquired, own: c.own[:0]}
+	*c = commit{t: t, ex: ex, req: req, request: cmd.GetRequest().GetId(), first: ex.j.NextSeq(), state: recovery.TaskAcquired, own: c.own[:0], events: c.events[:0]}
 	if err := c.arm(); err != nil {
 		return nil, err
 	}
@@ -85,6 +87,9 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	}
 	if c.next != nil {
 		return continuedReply(c.next), nil
+	}
+	if c.state == recovery.TaskSuspended {
+		c.waits()
 	}
 	t.trimHeartbeats(ex)
 	ex.h.LastCommit, ex.h.LastState = cmd.GetRequest().GetId(), c.state
@@ -182,7 +187,7 @@ func (c *commit) append(ev journal.Event) error {
 	if err := c.t.append(c.ex, ev); err != nil {
 		return err
 	}
-	c.own = append(c.own, seq)
+	c.own, c.events = append(c.own, seq), append(c.events, ev)
 	return nil
 }
 

@@ -40,7 +40,8 @@ type Assignment struct {
 	Worker   string
 	Function string
 	Token    *perdurev1.TaskToken
-	// First is what the worker needs for the first task of an execution; nil if the state has to be read for that.
+	// First is what the worker needs for the task of an execution that begins or has waited; nil if the state has to be read
+	// for that.
 	First *First
 }
 

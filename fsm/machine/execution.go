@@ -26,6 +26,8 @@ type execution struct {
 	holder *entity.Holder
 	// started is the start, in memory until the task is first acquired; see first.
 	started journal.Event
+	// waited are the entries since the commit that waits, in memory until the task is acquired; see afterWait.
+	waited *waited
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
 	// dirty: the transaction's commit must write the header.
@@ -178,6 +180,9 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	t.put(a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq)), b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.dirty = true
+	if ex.waited != nil {
+		ex.waited = ex.waited.add(journal.Entry{Seq: seq, Time: t.now, Event: ev})
+	}
 	if ex.h.Events == t.m.cfg.LongJournal {
 		t.fx.Long = append(t.fx.Long, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
@@ -12,21 +13,35 @@ import (
 // firstBytes bounds the input that a First holds: tasks may wait long in a worker's queue.
 const firstBytes = 1 << 10
 
-// First is an execution at the first acquisition of its task, when its journal has only the start. A leader that has it
-// brings the task to its worker without a read of the state. It is immutable.
+// First is an execution at the acquisition of its task, with the journal entries that its worker lacks: the start at the
+// first acquisition, when the journal has only that, and after a wait those since the commit that waits. A leader that has
+// it brings the task to its worker without a read of the state. It is immutable.
 type First struct {
-	function              string
-	status                journal.Status
-	createdMS, deadlineMS int64
-	tags                  []recovery.Tag
-	started               journal.Event
+	function                         string
+	status                           journal.Status
+	createdMS, deadlineMS, cleanupMS int64
+	tags                             []recovery.Tag
+	started                          journal.Event // nil after a wait
+	waited                           *waited       // nil at the first acquisition
 }
 
-// Task returns what query.Read answers for the task of token, as of its acquisition.
-func (f *First) Task(token *perdurev1.TaskToken) *perdurev1.Task {
-	return &perdurev1.Task{Token: token, Function: f.function, Status: wire.EncodeStatus(f.status),
-		Entries: []*perdurev1.JournalEntry{wire.EncodeEntry(journal.Entry{Time: f.createdMS, Event: f.started})}, NextSeq: 1,
-		CreatedMs: f.createdMS, DeadlineMs: f.deadlineMS, Tags: wire.EncodeTags(f.tags)}
+// Task returns what query.Read answers for the task of token with the journal from an entry on, as of its acquisition. It is
+// nil if that has entries which are not in memory.
+func (f *First) Task(token *perdurev1.TaskToken, from uint64) *perdurev1.Task {
+	out := &perdurev1.Task{Token: token, Function: f.function, Status: wire.EncodeStatus(f.status),
+		CreatedMs: f.createdMS, DeadlineMs: f.deadlineMS, CleanupMs: f.cleanupMS, Tags: wire.EncodeTags(f.tags)}
+	if f.waited == nil {
+		out.Entries, out.NextSeq = []*perdurev1.JournalEntry{wire.EncodeEntry(journal.Entry{Time: f.createdMS, Event: f.started})}, 1
+		return out
+	}
+	if from < f.waited.from || from >= f.waited.next() {
+		return nil
+	}
+	for _, e := range f.waited.entries[from-f.waited.from:] {
+		out.Entries = append(out.Entries, wire.EncodeEntry(e))
+	}
+	out.NextSeq = f.waited.next()
+	return out
 }
 
 // mayKeep returns the start of an execution as it may be kept in memory until its task is first acquired: with an input
@@ -51,7 +66,30 @@ func (t *txn) first(ns, objectID string) *First {
 	if h.Events != 1 || h.IsCleanup() || h.CleanupMS != 0 || h.HeartbeatAt != 0 {
 		return nil
 	}
+	out := t.acquired(h)
+	out.started = started
+	return out
+}
+
+// afterWait returns what the worker of a later task needs, and forgets it. It is nil unless all entries since the commit
+// that waits are in memory.
+func (t *txn) afterWait(ns, objectID string) *First {
+	ex, ok := t.execution(ns, objectID)
+	if !ok || ex.waited == nil {
+		return nil
+	}
+	waited, h := ex.waited, &ex.h
+	ex.waited = nil
+	if waited.next() != h.Events || h.HeartbeatAt != 0 || h.IsCleanup() {
+		return nil
+	}
+	out := t.acquired(h)
+	out.waited = waited
+	return out
+}
+
+func (t *txn) acquired(h *state.Header) *First {
 	out := t.m.firsts.Next()
-	*out = First{function: h.Function, status: h.Status, createdMS: h.CreatedMS, deadlineMS: h.DeadlineMS, tags: h.Tags, started: started}
+	*out = First{function: h.Function, status: h.Status, createdMS: h.CreatedMS, deadlineMS: h.DeadlineMS, cleanupMS: h.CleanupMS, tags: h.Tags}
 	return out
 }

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/journal"
 )
 
-// The first task of an execution comes with what its worker needs, as long as that is all in memory and small. Every
-// world compares it with the state (checkEffects).
+// A task comes with what its worker needs, as long as that is all in memory and small: the first one of an execution, and
+// one after a wait. Every world compares it with the state (checkEffects).
 func TestFirstTask(t *testing.T) {
 	start := func(w *world, input string) { w.do(startCmd(w.request(), "e", "f", input)) }
 	for _, c := range []struct {
@@ -45,6 +46,43 @@ func TestFirstTask(t *testing.T) {
 		{"after a wait", func(w *world) {
 			w.commit(w.begin("e", "f"), "wait s")
 			w.do(signalCmd(w.request(), "e", "s", "x"))
+		}, "f", true},
+		{"after a timer", func(w *world) {
+			w.commit(w.begin("e", "f"), "sleep 10; await 0")
+			w.now += 10
+			w.tick()
+		}, "f", true},
+		{"after a wait during which another signal came", func(w *world) {
+			w.commit(w.begin("e", "f"), "wait s")
+			w.do(signalCmd(w.request(), "e", "t", "x"))
+			w.do(signalCmd(w.request(), "e", "s", "x"))
+		}, "f", true},
+		{"after a wait and a signal that was rolled back", func(w *world) {
+			w.commit(w.begin("e", "f"), "wait s")
+			w.commitRefused(w.begin("other", "o"), "signal e t another; return; step a", perdurev1.Reason_REASON_RULE_BROKEN, "")
+			w.do(signalCmd(w.request(), "e", "s", "x"))
+		}, "f", false},
+		{"after a wait behind an expired timer", func(w *world) {
+			w.commit(w.begin("e", "f"), "sleep 0; sleep 10; await 1")
+			w.now += 10
+			w.tick()
+		}, "f", false},
+		{"after a wait for a large signal", func(w *world) {
+			w.commit(w.begin("e", "f"), "wait s")
+			w.do(signalCmd(w.request(), "e", "s", strings.Repeat("x", firstBytes)))
+		}, "f", false},
+		{"after a step and a wait", func(w *world) {
+			w.commit(w.begin("e", "f"), "step a; wait s")
+			w.do(signalCmd(w.request(), "e", "s", "x"))
+		}, "f", false},
+		{"after a wait for a child", func(w *world) {
+			w.commit(w.begin("e", "f"), "child c input; await 0")
+			w.commit(w.only("w1", "c"), "return")
+		}, "f", false},
+		{"after a wait and a restart", func(w *world) {
+			w.commit(w.begin("e", "f"), "wait s")
+			w.open(w.parts[0])
+			w.do(signalCmd(w.request(), "e", "s", "x"))
 		}, "f", false},
 		{"clean-up", func(w *world) {
 			v := w.begin("e", "f")
@@ -63,9 +101,27 @@ func TestFirstTask(t *testing.T) {
 				t.Fatalf("%d tasks are assigned, must be one", len(res.Effects.Assigned))
 			}
 			if got := res.Effects.Assigned[0].First != nil; got != c.want {
-				t.Errorf("it comes with its start: %t, must be %t", got, c.want)
+				t.Errorf("it comes without a read: %t, must be %t", got, c.want)
 			}
 		})
+	}
+}
+
+// What a First has of a wait is as of the acquisition: a worker that lacks other entries, or has them all, gets its task by a
+// read, and what comes later is not in it.
+func TestTaskAfterWait(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("e", "f"), "sleep 10; await 0")
+	w.now += 10
+	w.tick()
+	res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{assignCmd()}, Grants: []*commandv1.Grant{grant("w2", 1, "f")}})
+	first, token := res.Effects.Assigned[0].First, res.Effects.Assigned[0].Token
+	w.do(signalCmd(w.request(), "e", "s", "x"))
+	for from, want := range map[uint64]int{0: 0, 1: 4, 2: 3, 4: 1, 5: 0} {
+		task := first.Task(token, from)
+		if got := len(task.GetEntries()); got != want || task != nil && (task.NextSeq != 5 || task.Entries[0].Seq != from) {
+			t.Errorf("from %d: %v", from, task)
+		}
 	}
 }
 

@@ -219,7 +219,8 @@ func (m *Machine) Committed() {
 		}
 	}
 	m.batch.reset()
-	m.committing = commit{own: m.committing.own[:0]} // without the command
+	clear(m.committing.events)
+	m.committing = commit{own: m.committing.own[:0], events: m.committing.events[:0]} // without the command
 }
 
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An

@@ -416,16 +416,19 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 		}
 	}
 	for _, a := range res.Effects.Assigned {
-		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
-			Task: &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}}}
+		asked := &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}
+		if a.First != nil && a.First.waited != nil {
+			asked.FromSeq = a.First.waited.from + uint64(w.firsts)%uint64(len(a.First.waited.entries)) // a worker may have some of them
+		}
+		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{Task: asked}}
 		reply, err := query.Answer(p.state, 0, q)
 		if err != nil || wire.QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
 		}
 		if a.First != nil {
 			w.firsts++
-			if got := a.First.Task(a.Token); !proto.Equal(got, reply.GetTask()) {
-				w.t.Fatalf("the first task from memory is %v, and the state has %v", got, reply.GetTask())
+			if got := a.First.Task(a.Token, asked.FromSeq); !proto.Equal(got, reply.GetTask()) {
+				w.t.Fatalf("the task from memory is %v, and the state has %v", got, reply.GetTask())
 			}
 		}
 	}

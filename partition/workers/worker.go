@@ -290,11 +290,13 @@ func (q *Delivery) resolve(ctx context.Context, fromSeq uint64) (err error) {
 	return err
 }
 
-// read returns the task of a delivery of this node. The first task of an execution may be over when it is sent: the
+// read returns the task of a delivery of this node. A task that comes without a read may be over when it is sent: the
 // worker's first commit is then refused, as one is whose task ends just after it was sent.
 func (q *Delivery) read(ctx context.Context, fromSeq uint64) (*perdurev1.Task, error) {
 	if q.first != nil {
-		return q.first.Task(q.Token), nil
+		if task := q.first.Task(q.Token, fromSeq); task != nil {
+			return task, nil
+		}
 	}
 	return q.replica.Task(ctx, q.Token, fromSeq)
 }

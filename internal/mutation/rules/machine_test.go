@@ -14,6 +14,18 @@ var machineBugs = []mutation.Bug{
 		From: "if h.Events != 1 || ", To: "if h.Events == 0 || ", Tests: "TestFirstTask",
 	},
 	{
+		File: "fsm/machine/waited.go", Rule: "task after a wait: it has nothing that was rolled back",
+		From: "e.Seq != w.next() || ", To: "", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/waited.go", Rule: "task after a wait: large signals do not wait in a worker's queue",
+		From: "w.bytes+n > firstBytes", To: "n > 64*firstBytes", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/first.go", Rule: "task after a wait: a worker that lacks more reads it",
+		From: "if from < f.waited.from || ", To: "if ", Tests: "TestTaskAfterWait",
+	},
+	{
 		File: "fsm/machine/first.go", Rule: "first task: a clean-up's needs what it cleans up",
 		From: "h.IsCleanup() || ", To: "", Tests: "TestFirstTask",
 	},
