@@ -38,7 +38,7 @@ type session struct {
 	link   credit.Link
 	stream perdurev1.Tasks_WorkClient
 	cancel context.CancelCauseFunc
-	sendMu sync.Mutex
+	out    outgoing
 	// drained: its Hello had capacity 0 because the worker is stopping.
 	drained bool
 	// hello is the call id of the Hello; since is when its Welcome came, guarded by the worker's lock.
@@ -57,17 +57,6 @@ type session struct {
 	creditWake, beat chan struct{}
 	// silent counts the heartbeats sent since the last message came.
 	silent atomic.Int32
-}
-
-// send sends one message. A failure ends the session; the next one repeats unanswered calls. It blocks at most until
-// the session ends: a node that reads nothing answers no heartbeat either.
-func (s *session) send(m *perdurev1.WorkRequest) {
-	m.Timestamp = s.w.timestamp() // before it waits for the lock
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	if err := s.stream.Send(m); err != nil {
-		s.cancel(fmt.Errorf("sending: %w", err))
-	}
 }
 
 // call is a request for a hold that is not answered yet.
@@ -317,28 +306,28 @@ func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err erro
 	if err != nil {
 		return false, why(err)
 	}
-	s := &session{w: w, node: n, link: "any", stream: stream, cancel: cancel, creditWake: make(chan struct{}, 1), beat: make(chan struct{}, 1)}
+	s := &session{w: w, node: n, link: "any", stream: stream, cancel: cancel, creditWake: make(chan struct{}, 1), beat: make(chan struct{}, 1),
+		out: outgoing{wake: make(chan struct{}, 1)}}
 	if n != nil {
 		s.link = credit.Link(n.id)
 	}
 	defer w.sessionEnded(s)
 	own.Go(func() { w.watch(ctx, s, greeted) })
 	capacity := w.greet(s)
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return welcomed, why(err)
-		}
-		s.silent.Store(0)
+	take := func(m *perdurev1.WorkResponse) error {
 		switch k := m.GetKind().(type) {
 		case *perdurev1.WorkResponse_Welcome:
 			if n != nil && k.Welcome.GetNodeId() != n.id {
-				return welcomed, fmt.Errorf("durable: node %q answers as %q", n.id, k.Welcome.GetNodeId())
+				return fmt.Errorf("durable: node %q answers as %q", n.id, k.Welcome.GetNodeId())
 			}
 			if !welcomed {
 				welcomed = true
 				w.welcome(s, k.Welcome, capacity)
 				close(greeted)
+				if k.Welcome.GetBatches() {
+					s.out.begin()
+					own.Go(func() { s.write(ctx) })
+				}
 				own.Go(func() { s.sendCredit(ctx) })
 			}
 		case *perdurev1.WorkResponse_Task:
@@ -358,11 +347,31 @@ func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err erro
 			w.event(Event{Kind: EventDraining})
 		case *perdurev1.WorkResponse_Error:
 			if m.GetCallId() == s.hello {
-				return false, callErrorOf(k.Error)
+				welcomed = false
+				return callErrorOf(k.Error)
 			}
 			w.answer(s, m)
 		default:
 			w.answer(s, m)
+		}
+		return nil
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return welcomed, why(err)
+		}
+		s.silent.Store(0)
+		if len(m.GetBatch()) == 0 {
+			err = take(m)
+		}
+		for _, part := range m.GetBatch() {
+			if err == nil {
+				err = take(part)
+			}
+		}
+		if err != nil {
+			return welcomed, err
 		}
 	}
 }
@@ -476,6 +485,7 @@ func (w *Worker) greet(s *session) int {
 	if s.node != nil {
 		hello.SplitsCredit, capacity = true, 0 // the ledger grants after the Welcome
 	}
+	hello.Batches = true
 	w.mu.Unlock()
 	hello.Capacity = uint32(capacity)
 	s.send(&perdurev1.WorkRequest{CallId: s.hello, Kind: &perdurev1.WorkRequest_Hello{Hello: hello}})

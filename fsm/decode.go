@@ -28,6 +28,7 @@ type decoder struct {
 	requests   slab.Of[perdurev1.RequestID]
 	starts     slab.Of[startKind]
 	commits    slab.Of[commitKind]
+	signals    slab.Of[signalKind]
 	tokens     slab.Of[perdurev1.TaskToken]
 	events     slab.Of[perdurev1.Event]
 	completed  slab.Of[completedKind]
@@ -62,6 +63,10 @@ type (
 	commitKind struct {
 		kind commandv1.Command_Commit
 		msg  perdurev1.Commit
+	}
+	signalKind struct {
+		kind commandv1.Command_Signal
+		msg  perdurev1.SignalRequest
 	}
 	completedKind struct {
 		kind perdurev1.Event_ExecutionCompleted
@@ -227,6 +232,11 @@ func (d *decoder) command(b []byte, m *commandv1.Command) bool {
 			k := d.commits.Next()
 			k.kind.Commit, m.Kind = &k.msg, &k.kind
 			r.ok = r.ok && d.commit(f.bytes, &k.msg)
+		case 20<<3 | isBytes:
+			r.ok = m.Kind == nil
+			k := d.signals.Next()
+			k.kind.Signal, m.Kind = &k.msg, &k.kind
+			r.ok = r.ok && d.signal(f.bytes, &k.msg)
 		default:
 			return false
 		}
@@ -275,6 +285,29 @@ func (d *decoder) start(b []byte, m *perdurev1.StartRequest) bool {
 			m.Reuse = perdurev1.Reuse(int32(f.number))
 		case 11<<3 | isNumber:
 			m.WaitMs = int64(f.number)
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) signal(b []byte, m *perdurev1.SignalRequest) bool {
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes: // of a request, not of an entry
+			r.ok = m.Request == nil
+			m.Request = &perdurev1.RequestID{}
+			r.ok = r.ok && d.request(f.bytes, m.Request)
+		case 2<<3 | isBytes:
+			m.Namespace = d.text(&r, f.bytes)
+		case 3<<3 | isBytes:
+			m.Id = d.text(&r, f.bytes)
+		case 4<<3 | isBytes:
+			m.Name = d.text(&r, f.bytes)
+		case 5<<3 | isBytes:
+			m.Payload = f.bytes
 		default:
 			return false
 		}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"fmt"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -18,11 +19,23 @@ type commitRequest struct {
 	msg  perdurev1.Commit
 }
 
+// maxRequestBatch bounds the messages that come together: decoded, each takes more memory than encoded.
+const maxRequestBatch = 1024
+
+const requestBatch = 10<<3 | isBytes
+
 // UnmarshalWorkRequest is proto.Unmarshal into an empty message, with few allocations for a commit. The result shares
-// memory with b, which must not change.
+// memory with b, which must not change. It refuses a batch of more than maxRequestBatch messages.
 func UnmarshalWorkRequest(b []byte, m *perdurev1.WorkRequest) error {
+	n, _ := countFields(b, requestBatch)
+	if n > maxRequestBatch {
+		return fmt.Errorf("fsm: %d messages come together, %d may", n, maxRequestBatch)
+	}
 	d := decoders.Get().(*decoder)
 	defer decoders.Put(d)
+	if n > 0 {
+		m.Batch = make([]*perdurev1.WorkRequest, 0, n)
+	}
 	if d.workRequest(b, m) {
 		return nil
 	}
@@ -30,6 +43,7 @@ func UnmarshalWorkRequest(b []byte, m *perdurev1.WorkRequest) error {
 	return proto.Unmarshal(b, m)
 }
 
+// workRequest reads a batch only if m has space for it: none within another.
 func (d *decoder) workRequest(b []byte, m *perdurev1.WorkRequest) bool {
 	r := fields{b, true}
 	for f, more := r.next(); more; f, more = r.next() {
@@ -43,6 +57,16 @@ func (d *decoder) workRequest(b []byte, m *perdurev1.WorkRequest) bool {
 			r.ok = r.ok && d.commit(f.bytes, &k.msg)
 		case 8<<3 | isNumber:
 			m.Timestamp = f.number
+		case requestBatch:
+			if len(m.Batch) == cap(m.Batch) {
+				return false
+			}
+			part := &perdurev1.WorkRequest{}
+			if !d.workRequest(f.bytes, part) {
+				part = &perdurev1.WorkRequest{}
+				r.ok = proto.Unmarshal(f.bytes, part) == nil
+			}
+			m.Batch = append(m.Batch, part)
 		default:
 			return false
 		}
@@ -56,6 +80,18 @@ func UnmarshalStart(b []byte, m *perdurev1.StartRequest) error {
 	defer decoders.Put(d)
 	if d.start(b, m) {
 		m.Input = bytes.Clone(m.Input)
+		return nil
+	}
+	proto.Reset(m)
+	return proto.Unmarshal(b, m)
+}
+
+// UnmarshalSignal is proto.Unmarshal into an empty message, with few allocations.
+func UnmarshalSignal(b []byte, m *perdurev1.SignalRequest) error {
+	d := decoders.Get().(*decoder)
+	defer decoders.Put(d)
+	if d.signal(b, m) {
+		m.Payload = bytes.Clone(m.Payload)
 		return nil
 	}
 	proto.Reset(m)

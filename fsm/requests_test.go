@@ -10,12 +10,12 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestRequestsAsProto decodes random requests, whole and damaged, and compares with proto.Unmarshal. The bytes of a
-// start are used again afterwards.
+// TestRequestsAsProto decodes random requests, whole and damaged, and compares with proto.Unmarshal. The bytes of
+// starts and signals are used again afterwards.
 func TestRequestsAsProto(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	for n := range 20_000 {
-		for _, m := range []proto.Message{&perdurev1.WorkRequest{}, &perdurev1.StartRequest{}} {
+		for _, m := range []proto.Message{&perdurev1.WorkRequest{}, &perdurev1.StartRequest{}, &perdurev1.SignalRequest{}} {
 			randomMessage(rng, m.ProtoReflect(), 0)
 			b, err := proto.Marshal(m)
 			if err != nil {
@@ -38,11 +38,13 @@ func TestRequestsAsProto(t *testing.T) {
 				err = UnmarshalWorkRequest(b, in)
 			case *perdurev1.StartRequest:
 				err = UnmarshalStart(b, in)
+			case *perdurev1.SignalRequest:
+				err = UnmarshalSignal(b, in)
 			}
 			if !bytes.Equal(b, before) {
 				t.Fatal("decoding has changed the bytes")
 			}
-			if _, start := got.(*perdurev1.StartRequest); start {
+			if _, work := got.(*perdurev1.WorkRequest); !work {
 				clear(b)
 			}
 			if (err == nil) != (wrong == nil) || err == nil && !proto.Equal(got, want) {
@@ -73,4 +75,27 @@ func TestCommitTakesFewAllocations(t *testing.T) {
 		t.Errorf("%.1f allocations, proto.Unmarshal needs %.1f", own, usual)
 	}
 	t.Logf("%.1f allocations, proto.Unmarshal needs %.1f", own, usual)
+}
+
+// TestLargeBatch: a message of few bytes does not become millions of messages in memory.
+func TestLargeBatch(t *testing.T) {
+	m := &perdurev1.WorkRequest{}
+	for range maxRequestBatch {
+		m.Batch = append(m.Batch, &perdurev1.WorkRequest{})
+	}
+	for _, c := range []struct {
+		more int
+		ok   bool
+	}{{0, true}, {1, false}} {
+		for range c.more {
+			m.Batch = append(m.Batch, &perdurev1.WorkRequest{})
+		}
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := UnmarshalWorkRequest(b, &perdurev1.WorkRequest{}); (err == nil) != c.ok {
+			t.Errorf("%d messages together: %v", len(m.Batch), err)
+		}
+	}
 }

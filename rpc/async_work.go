@@ -149,11 +149,14 @@ func (w *session) flush() {
 	w.mu.Unlock()
 	credit := 0
 	for _, a := range answers {
-		_ = w.send(a.out) // a broken stream ends the receive loop
+		w.out = append(w.out, a.out)
 		if endsActivation(a.out) {
 			credit += int(min(a.credit, maxCapacity))
 		}
 	}
+	_ = w.sendAll(w.out) // a broken stream ends the receive loop
+	clear(w.out)
+	w.out = w.out[:0]
 	if credit > 0 {
 		w.worker.AddCapacity(credit) // no task that uses it overtakes the answers
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -50,6 +53,8 @@ type session struct {
 	ns     string
 	code   string // see codeOf
 	worker *workers.Worker
+	// batches: the worker reads several messages in one.
+	batches bool
 
 	sending  sync.Mutex
 	calls    chan struct{} // bounds calls in progress
@@ -63,6 +68,8 @@ type session struct {
 	async  *async.Calls
 	expire *time.Timer
 	wake   chan struct{}
+	// out is used by flush.
+	out []*perdurev1.WorkResponse
 
 	mu             sync.Mutex
 	answers, spare []pendingAnswer // for the writer
@@ -91,7 +98,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	if err := w.register(hello); err != nil {
 		return err
 	}
-	w.code = codeOf(hello)
+	w.code, w.batches = codeOf(hello), hello.Batches
 	var serves []string
 	if hello.ComponentDigest != "" {
 		serves = append([]string{hello.ComponentDigest}, hello.CompatibleDigests...)
@@ -105,7 +112,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	gone := lost()
 	w.worker.Finished(gone...)
 	if err := w.send(&perdurev1.WorkResponse{CallId: first.CallId, Kind: &perdurev1.WorkResponse_Welcome{
-		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: gone}}}); err != nil {
+		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: gone, Batches: true}}}); err != nil {
 		return err
 	}
 	t.s.log.Info("worker attached", "event", "worker_attached", "worker", hello.WorkerId, "namespace", w.ns, "functions", len(hello.Functions), "held", len(hello.Held))
@@ -211,29 +218,77 @@ func (w *session) send(m *perdurev1.WorkResponse) error {
 	return w.stream.Send(m)
 }
 
-// deliver sends tasks and cancellations to the worker until the stream ends.
+// Bounds of the messages that are sent together. One always fits.
+const (
+	maxBatch      = 256
+	maxBatchBytes = 128 << 10
+)
+
+// sendAll sends messages in their order, together if the worker reads that.
+func (w *session) sendAll(all []*perdurev1.WorkResponse) error {
+	for len(all) > 0 {
+		n := 1
+		if w.batches {
+			n = fitting(all)
+		}
+		m := all[0]
+		if n > 1 {
+			m = &perdurev1.WorkResponse{Batch: all[:n]}
+		}
+		if err := w.send(m); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// fitting is how many of the first messages fit into one.
+func fitting(all []*perdurev1.WorkResponse) int {
+	for n, bytes := 0, 0; ; n++ {
+		if n == min(len(all), maxBatch) {
+			return n
+		}
+		if bytes += proto.Size(all[n]); n > 0 && bytes > maxBatchBytes {
+			return n
+		}
+	}
+}
+
+// deliver sends tasks and cancellations to the worker until the stream ends. It sends those together that wait.
 func (w *session) deliver() {
+	var all []*perdurev1.WorkResponse
 	for {
 		d, ok := w.worker.Next(w.ctx)
 		if !ok {
 			return
 		}
-		if d.Notice != nil {
-			if w.send(d.Notice) != nil {
-				return
+		bytes := 0
+		for ; ok; d, ok = w.worker.More(w.ctx) {
+			m := messageOf(d)
+			all = append(all, m)
+			if bytes += proto.Size(m); !w.batches || len(all) == maxBatch || bytes >= maxBatchBytes {
+				break
 			}
-			continue
 		}
-		if d.Cancelling {
-			if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{
-				Heartbeat: &perdurev1.HeartbeatReply{Cancelling: []*perdurev1.TaskToken{d.Token}}}}) != nil {
-				return
-			}
-			continue
-		}
-		if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: d.Task}}) != nil {
+		if w.sendAll(all) != nil {
 			return
 		}
+		clear(all)
+		all = all[:0]
+	}
+}
+
+// messageOf is the message of a delivery.
+func messageOf(d workers.Delivery) *perdurev1.WorkResponse {
+	switch {
+	case d.Notice != nil:
+		return d.Notice
+	case d.Cancelling:
+		return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{
+			Heartbeat: &perdurev1.HeartbeatReply{Cancelling: []*perdurev1.TaskToken{d.Token}}}}
+	default:
+		return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: d.Task}}
 	}
 }
 
@@ -249,7 +304,7 @@ func (w *session) receive() error {
 				ended <- err
 				return
 			}
-			w.handle(in, release)
+			w.handleAll(in, release)
 		}
 	}()
 	select {
@@ -263,6 +318,30 @@ func (w *session) receive() error {
 			return errStopping()
 		}
 		return w.ctx.Err()
+	}
+}
+
+// handleAll handles a message, or those of a batch, and calls release when all are done: they share its memory. A message
+// with something else is none that has a batch.
+func (w *session) handleAll(in *perdurev1.WorkRequest, release func()) {
+	if len(in.Batch) == 0 || in.Kind != nil || in.CallId != 0 {
+		w.handle(in, release)
+		return
+	}
+	release = releasedTogether(len(in.Batch), release)
+	for _, m := range in.Batch {
+		w.handle(m, release)
+	}
+}
+
+// releasedTogether returns a function that calls release at its nth call.
+func releasedTogether(n int, release func()) func() {
+	left := new(atomic.Int64)
+	left.Store(int64(n))
+	return func() {
+		if left.Add(-1) == 0 {
+			release()
+		}
 	}
 }
 

@@ -245,37 +245,54 @@ func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 // Next blocks until the next delivery. It returns false when the stream is over: detached, or ctx has ended.
 func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	for {
-		w.d.mu.Lock()
-		if w.over {
-			w.d.mu.Unlock()
-			return Delivery{}, false
+		next, found, over := w.take(ctx)
+		if found || over {
+			return next, found
 		}
-		if notice, ok := w.notice(); ok {
-			w.d.mu.Unlock()
-			return notice, true
-		}
-		if len(w.queue) > 0 {
-			next := w.queue[0]
-			w.queue[0] = Delivery{} // the queue's array holds no task that was taken
-			w.queue = w.queue[1:]
-			w.took(next.size)
-			w.d.mu.Unlock()
-			if next.Cancelling {
-				return next, true
-			}
-			err := next.resolve(ctx, w.fromSeq(next.Token))
-			w.settled(next, err == nil)
-			if err == nil {
-				return next, true
-			}
-			continue // it is over already (terminated, timed out), or the replica stops
-		}
-		w.d.mu.Unlock()
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
 			return Delivery{}, false
 		}
+	}
+}
+
+// More returns the next delivery if there is one. It reads the state, and does not block otherwise.
+func (w *Worker) More(ctx context.Context) (Delivery, bool) {
+	next, found, _ := w.take(ctx)
+	return next, found
+}
+
+// take returns the first delivery that is not void; over reports that none follows.
+func (w *Worker) take(ctx context.Context) (next Delivery, found, over bool) {
+	for {
+		w.d.mu.Lock()
+		if w.over {
+			w.d.mu.Unlock()
+			return Delivery{}, false, true
+		}
+		if notice, ok := w.notice(); ok {
+			w.d.mu.Unlock()
+			return notice, true, false
+		}
+		if len(w.queue) == 0 {
+			w.d.mu.Unlock()
+			return Delivery{}, false, false
+		}
+		next := w.queue[0]
+		w.queue[0] = Delivery{} // the queue's array holds no task that was taken
+		w.queue = w.queue[1:]
+		w.took(next.size)
+		w.d.mu.Unlock()
+		if next.Cancelling {
+			return next, true, false
+		}
+		err := next.resolve(ctx, w.fromSeq(next.Token))
+		w.settled(next, err == nil)
+		if err == nil {
+			return next, true, false
+		}
+		// It is over already (terminated, timed out), or the replica stops.
 	}
 }
 

@@ -399,7 +399,10 @@ type WorkRequest struct {
 	Kind isWorkRequest_Kind `protobuf_oneof:"kind"`
 	// When the worker created this message, as a number that only the worker interprets; later messages have
 	// the same number or a higher one. 0: none. See Task.acquired_after.
-	Timestamp     uint64 `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	Timestamp uint64 `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	// Messages that come together, in this order; the message that has them has nothing else, and none of them has a batch.
+	// Only if the Welcome has batches: 1,024 at most.
+	Batch         []*WorkRequest `protobuf:"bytes,10,rep,name=batch,proto3" json:"batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -527,6 +530,13 @@ func (x *WorkRequest) GetTimestamp() uint64 {
 	return 0
 }
 
+func (x *WorkRequest) GetBatch() []*WorkRequest {
+	if x != nil {
+		return x.Batch
+	}
+	return nil
+}
+
 type isWorkRequest_Kind interface {
 	isWorkRequest_Kind()
 }
@@ -596,7 +606,10 @@ type WorkResponse struct {
 	//	*WorkResponse_CreditReturned
 	//	*WorkResponse_CreditWanted
 	//	*WorkResponse_Nodes
-	Kind          isWorkResponse_Kind `protobuf_oneof:"kind"`
+	Kind isWorkResponse_Kind `protobuf_oneof:"kind"`
+	// Messages that come together, in this order; the message that has them has nothing else, and none of them has a batch.
+	// Only if the Hello has batches.
+	Batch         []*WorkResponse `protobuf:"bytes,13,rep,name=batch,proto3" json:"batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -753,6 +766,13 @@ func (x *WorkResponse) GetNodes() *NodeList {
 	return nil
 }
 
+func (x *WorkResponse) GetBatch() []*WorkResponse {
+	if x != nil {
+		return x.Batch
+	}
+	return nil
+}
+
 type isWorkResponse_Kind interface {
 	isWorkResponse_Kind()
 }
@@ -861,7 +881,9 @@ type Hello struct {
 	// The worker has a stream to each node that leads partitions, and splits its capacity over them itself. The node sends
 	// the tasks of the partitions that it leads and grants no credit to other nodes. A stream of the worker to another
 	// node does not end this one.
-	SplitsCredit  bool `protobuf:"varint,30,opt,name=splits_credit,json=splitsCredit,proto3" json:"splits_credit,omitempty"`
+	SplitsCredit bool `protobuf:"varint,30,opt,name=splits_credit,json=splitsCredit,proto3" json:"splits_credit,omitempty"`
+	// The worker reads WorkResponse.batch.
+	Batches       bool `protobuf:"varint,31,opt,name=batches,proto3" json:"batches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -973,12 +995,21 @@ func (x *Hello) GetSplitsCredit() bool {
 	return false
 }
 
+func (x *Hello) GetBatches() bool {
+	if x != nil {
+		return x.Batches
+	}
+	return false
+}
+
 type Welcome struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	NodeId  string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	LeaseMs int64                  `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	// Tasks of Hello.held that this worker does not hold any more.
-	Lost          []*TaskToken `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*TaskToken `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The node reads WorkRequest.batch.
+	Batches       bool `protobuf:"varint,4,opt,name=batches,proto3" json:"batches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,6 +1063,13 @@ func (x *Welcome) GetLost() []*TaskToken {
 		return x.Lost
 	}
 	return nil
+}
+
+func (x *Welcome) GetBatches() bool {
+	if x != nil {
+		return x.Batches
+	}
+	return false
 }
 
 // Credit adds to the number of tasks that the worker can take.
@@ -2911,7 +2949,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0eClusterAddress\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tgrpc_addr\x18\x02 \x01(\tR\bgrpcAddr\x12\x14\n" +
-	"\x05leads\x18\x03 \x01(\rR\x05leads\"\xfb\x03\n" +
+	"\x05leads\x18\x03 \x01(\rR\x05leads\"\xaa\x04\n" +
 	"\vWorkRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12)\n" +
 	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12,\n" +
@@ -2922,8 +2960,10 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournal\x12?\n" +
 	"\rcommit_entity\x18\x14 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x12?\n" +
 	"\rrevoke_credit\x18\t \x01(\v2\x18.perdure.v1.RevokeCreditH\x00R\frevokeCredit\x12\x1c\n" +
-	"\ttimestamp\x18\b \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kind\"\xb8\x05\n" +
+	"\ttimestamp\x18\b \x01(\x04R\ttimestamp\x12-\n" +
+	"\x05batch\x18\n" +
+	" \x03(\v2\x17.perdure.v1.WorkRequestR\x05batchB\x06\n" +
+	"\x04kind\"\xe8\x05\n" +
 	"\fWorkResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12/\n" +
 	"\awelcome\x18\x02 \x01(\v2\x13.perdure.v1.WelcomeH\x00R\awelcome\x12&\n" +
@@ -2938,8 +2978,9 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0fcredit_returned\x18\n" +
 	" \x01(\v2\x1a.perdure.v1.CreditReturnedH\x00R\x0ecreditReturned\x12?\n" +
 	"\rcredit_wanted\x18\v \x01(\v2\x18.perdure.v1.CreditWantedH\x00R\fcreditWanted\x12,\n" +
-	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodesB\x06\n" +
-	"\x04kind\"\xf9\x02\n" +
+	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodes\x12.\n" +
+	"\x05batch\x18\r \x03(\v2\x18.perdure.v1.WorkResponseR\x05batchB\x06\n" +
+	"\x04kind\"\x93\x03\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -2951,11 +2992,13 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bentities\x18\x14 \x03(\tR\bentities\x12\x1a\n" +
 	"\bcleanups\x18\b \x01(\bR\bcleanups\x12-\n" +
 	"\x12compatible_digests\x18\t \x03(\tR\x11compatibleDigests\x12#\n" +
-	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\"h\n" +
+	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\x12\x18\n" +
+	"\abatches\x18\x1f \x01(\bR\abatches\"\x82\x01\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
-	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1e\n" +
+	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\x12\x18\n" +
+	"\abatches\x18\x04 \x01(\bR\abatches\"\x1e\n" +
 	"\x06Credit\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"$\n" +
 	"\fRevokeCredit\x12\x14\n" +
@@ -3212,68 +3255,70 @@ var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	31, // 7: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
 	39, // 8: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	11, // 9: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
-	9,  // 10: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
-	14, // 11: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	26, // 12: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	28, // 13: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	30, // 14: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	32, // 15: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	34, // 16: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	33, // 17: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	40, // 18: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	12, // 19: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
-	13, // 20: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
-	3,  // 21: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	41, // 22: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	41, // 23: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	41, // 24: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	42, // 25: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	43, // 26: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	35, // 27: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	44, // 28: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	15, // 29: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	45, // 30: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
-	46, // 31: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	41, // 32: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	47, // 33: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	18, // 34: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	20, // 35: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	17, // 36: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	36, // 37: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	0,  // 38: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
-	19, // 39: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	24, // 40: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	25, // 41: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	48, // 42: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	49, // 43: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	50, // 44: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	51, // 45: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	21, // 46: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	22, // 47: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	23, // 48: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
-	37, // 49: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	1,  // 50: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	42, // 51: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	43, // 52: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	41, // 53: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	45, // 54: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	41, // 55: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	41, // 56: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	41, // 57: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	41, // 58: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	45, // 59: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
-	43, // 60: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	52, // 61: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	38, // 62: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	6,  // 63: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 64: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	7,  // 65: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	3,  // 66: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	65, // [65:67] is the sub-list for method output_type
-	63, // [63:65] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	6,  // 10: perdure.v1.WorkRequest.batch:type_name -> perdure.v1.WorkRequest
+	9,  // 11: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
+	14, // 12: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
+	26, // 13: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	28, // 14: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	30, // 15: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	32, // 16: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	34, // 17: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	33, // 18: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	40, // 19: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	12, // 20: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
+	13, // 21: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
+	3,  // 22: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
+	7,  // 23: perdure.v1.WorkResponse.batch:type_name -> perdure.v1.WorkResponse
+	41, // 24: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	41, // 25: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	41, // 26: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	42, // 27: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	43, // 28: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	35, // 29: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	44, // 30: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	15, // 31: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	45, // 32: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
+	46, // 33: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	41, // 34: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	47, // 35: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	18, // 36: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	20, // 37: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	17, // 38: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	36, // 39: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	0,  // 40: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
+	19, // 41: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	24, // 42: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	25, // 43: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	48, // 44: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	49, // 45: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	50, // 46: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	51, // 47: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	21, // 48: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	22, // 49: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	23, // 50: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
+	37, // 51: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 52: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	42, // 53: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	43, // 54: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	41, // 55: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	45, // 56: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	41, // 57: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	41, // 58: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	41, // 59: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	41, // 60: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	45, // 61: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
+	43, // 62: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	52, // 63: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	38, // 64: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	6,  // 65: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 66: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	7,  // 67: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 68: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	67, // [67:69] is the sub-list for method output_type
+	65, // [65:67] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
