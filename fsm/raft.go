@@ -21,7 +21,7 @@ const entryFormat = 1
 func EncodeEntry(e *commandv1.Entry) ([]byte, error) {
 	b := make([]byte, 1, 1+proto.Size(e))
 	b[0] = entryFormat
-	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, e)
+	return proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.MarshalAppend(b, e) // of proto.Size
 }
 
 var _ raft.BatchingFSM = (*Store)(nil)
