@@ -82,7 +82,7 @@ func (r *Router) NotifySettled(namespace, id string, n async.Notifier) *watch.Wa
 	return r.shared.Watches.Notify(watch.Settled, namespace, id, n)
 }
 
-// ReadSettled answers q from this node's replica if the answer is settled and can never change.
-func (r *Router) ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, ok bool) {
+// ReadSettled answers q from this node's replica if it is found to be final: see group.Finding.
+func (r *Router) ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, found group.Finding) {
 	return r.local(r.PartitionOf(q.Namespace, q.Id)).ReadSettled(q)
 }

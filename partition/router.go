@@ -38,7 +38,7 @@ type Router struct {
 type localReplica interface {
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
 	Begin(cmd *commandv1.Command, n async.Notifier) (group.Begun, error)
-	ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, ok bool)
+	ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, found group.Finding)
 	Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
 	Await(ctx context.Context, q *commandv1.Query, wait time.Duration) (*commandv1.QueryReply, uint64, error)
 	// Serving, or Establishing, reports whether requests go to this node's replica. NotServing says why they do

@@ -15,6 +15,7 @@ import (
 	"perdure/internal/callstream"
 	"perdure/internal/callstream/async"
 	"perdure/partition"
+	"perdure/partition/group"
 	"perdure/partition/watch"
 )
 
@@ -60,10 +61,8 @@ func (c *startCall) begin() error {
 	if err := fsm.UnmarshalStart(c.call.Request(), in); err != nil {
 		return status.Errorf(codes.Internal, "cannot decode the request: %v", err)
 	}
-	if s.cfg.Auth != nil {
-		if err := s.cfg.Auth.Check(c.call.Stream(), perdurev1.Executions_Start_FullMethodName, in); err != nil {
-			return err
-		}
+	if err := s.checkStreamed(c.call, perdurev1.Executions_Start_FullMethodName, in); err != nil {
+		return err
 	}
 	ns, rid, err := startForm(in)
 	if err != nil {
@@ -102,8 +101,8 @@ func (c *startCall) Step() (proto.Message, async.Next, error) {
 	case !c.settled.Load():
 		return nil, async.Waits, nil
 	default:
-		reply, index, ok := c.s.router.ReadSettled(resultQuery(c.namespace, c.id, c.out.Incarnation))
-		if !ok {
+		reply, index, found := c.s.router.ReadSettled(resultQuery(c.namespace, c.id, c.out.Incarnation))
+		if found != group.Final {
 			return nil, async.Blocks, nil
 		}
 		c.out.Result = reply.GetResult()

@@ -1,13 +1,9 @@
 package rpc_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/internal/callstream"
-	"perdure/internal/testkit"
 )
 
 // TestStartAndWaitOnAStream: a start that waits is answered with the result when the execution ends, at once or after
@@ -15,20 +11,7 @@ import (
 func TestStartAndWaitOnAStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	sent := make(chan struct{}, 1000)
-	calls := callstream.NewConn(w.conn, callstream.Options{Name: callstream.ForClients, Carries: func(string) bool { return true },
-		Sent: func(context.Context) { sent <- struct{}{} }})
-	t.Cleanup(func() { calls.Close() })
-	c := perdurev1.NewExecutionsClient(calls)
-	testkit.EventuallyNil(t, testTimeout, "a call to go by a stream", func() error {
-		if _, err := c.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "nobody"}); err == nil {
-			t.Fatal("the result of nothing")
-		}
-		if len(sent) == 0 {
-			return fmt.Errorf("no call")
-		}
-		return nil
-	})
+	c, _ := w.streamed()
 	worker := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 10, LeaseMs: 600_000})
 	type answer struct {
 		out *perdurev1.StartResponse

@@ -100,11 +100,22 @@ func startContent(in *perdurev1.StartRequest) error {
 
 // Result implements Executions.
 func (e *executions) Result(ctx context.Context, in *perdurev1.ResultRequest) (*perdurev1.ResultResponse, error) {
-	ns, err := namespace(in.Namespace)
-	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
+	ns, err := resultForm(in)
+	if err != nil {
 		return nil, err
 	}
-	reply, index, err := e.s.await(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Result{Result: in}}, in.WaitMs)
+	return e.s.result(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Result{Result: in}}, in.WaitMs)
+}
+
+// resultForm checks the request for a result, and returns its namespace.
+func resultForm(in *perdurev1.ResultRequest) (ns string, err error) {
+	ns, err = namespace(in.Namespace)
+	return ns, firstError(err, anyID(in.Id), duration("wait", in.WaitMs))
+}
+
+// result answers a request for a result, after a wait; see await.
+func (s *Server) result(ctx context.Context, level group.Level, q *commandv1.Query, waitMS int64) (*perdurev1.ResultResponse, error) {
+	reply, index, err := s.await(ctx, level, q, waitMS)
 	if err != nil {
 		return nil, err
 	}
@@ -201,6 +212,19 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 
 // Signal implements Executions.
 func (e *executions) Signal(ctx context.Context, in *perdurev1.SignalRequest) (*perdurev1.SignalResponse, error) {
+	cmd, err := signalCommand(proto.CloneOf(in))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := e.s.propose(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetSignal(), nil
+}
+
+// signalCommand checks a signal and returns its command, which takes over in.
+func signalCommand(in *perdurev1.SignalRequest) (*commandv1.Command, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	if err := firstError(err, rerr, anyID(in.Id), name("signal", in.Name), payload("signal", in.Payload)); err != nil {
@@ -211,13 +235,8 @@ func (e *executions) Signal(ctx context.Context, in *perdurev1.SignalRequest) (*
 			return nil, err
 		}
 	}
-	cmd := proto.CloneOf(in)
-	cmd.Request = nil
-	reply, err := e.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_Signal{Signal: cmd}})
-	if err != nil {
-		return nil, err
-	}
-	return reply.GetSignal(), nil
+	in.Request = nil
+	return &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_Signal{Signal: in}}, nil
 }
 
 // Cancel implements Executions.

@@ -298,14 +298,20 @@ func (s *stream) receive() {
 // ask sends a message; its answer comes by the channel.
 func (s *stream) ask(m *perdurev1.WorkRequest) <-chan *perdurev1.WorkResponse {
 	s.w.t.Helper()
-	m.CallId = s.calls.Add(1)
-	answer := make(chan *perdurev1.WorkResponse, 1)
-	s.mu.Lock()
-	s.waiting[m.CallId] = answer
-	s.mu.Unlock()
+	answer := s.expect(m)
 	if err := s.raw.Send(m); err != nil {
 		s.w.t.Fatalf("send: %v", err)
 	}
+	return answer
+}
+
+// expect numbers a message that will be sent; its answer comes by the channel.
+func (s *stream) expect(m *perdurev1.WorkRequest) <-chan *perdurev1.WorkResponse {
+	m.CallId = s.calls.Add(1)
+	answer := make(chan *perdurev1.WorkResponse, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[m.CallId] = answer
 	return answer
 }
 

@@ -20,8 +20,8 @@ type serverMetrics struct {
 	// unread counts calls ended before their request was read, closed connections of callers.
 	unread *prometheus.CounterVec
 	closed *prometheus.CounterVec
-	// start counts the calls of Executions.Start.
-	start methodMetrics
+	// start, signal and result count the calls of Executions that streams carry without interceptors.
+	start, signal, result methodMetrics
 }
 
 // methodMetrics are the calls of one method.
@@ -65,6 +65,8 @@ func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*server
 		}
 	}
 	m.start = m.of(perdurev1.Executions_Start_FullMethodName)
+	m.signal = m.of(perdurev1.Executions_Signal_FullMethodName)
+	m.result = m.of(perdurev1.Executions_Result_FullMethodName)
 	return m, nil
 }
 

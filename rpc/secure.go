@@ -45,7 +45,8 @@ func (s *Server) carried() *callstream.Server {
 		Name: callstream.ForClients, Intercept: s.aroundCalls(), Keep: s.gate.KeepParts, WithPart: ingress.WithPart,
 		Overloaded: func(message string) error { return overloaded(message, overloadPause) },
 		Stopping:   s.stopping, MaxCalls: maxNodeCalls, MaxAnswer: maxMessageBytes - 1024,
-		Async: map[string]callstream.Async{perdurev1.Executions_Start_FullMethodName: s.beginStart},
+		Async: map[string]callstream.Async{perdurev1.Executions_Start_FullMethodName: s.beginStart,
+			perdurev1.Executions_Signal_FullMethodName: s.beginSignal, perdurev1.Executions_Result_FullMethodName: s.beginResult},
 	})
 	perdurev1.RegisterExecutionsServer(calls, &executions{s: s})
 	perdurev1.RegisterPromisesServer(calls, &promises{s: s})

@@ -109,8 +109,14 @@ func TestCallsOnAStream(t *testing.T) {
 	if _, err := c.Result(soon(t), &perdurev1.ResultRequest{Namespace: "b", Id: "nobody"}); !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) {
 		t.Errorf("a result in another namespace: %v", err)
 	}
-	if got := carried.Load() - before; got != 3 {
-		t.Errorf("%d of three calls went by the stream", got)
+	if _, err := c.Signal(soon(t), &perdurev1.SignalRequest{Request: rid(), Namespace: "b", Id: "nobody", Name: "s"}); !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) {
+		t.Errorf("a signal in another namespace: %v", err)
+	}
+	if _, err := c.Describe(soon(t), &perdurev1.DescribeRequest{Namespace: "b", Id: "nobody"}); !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) {
+		t.Errorf("a description in another namespace: %v", err)
+	}
+	if got := carried.Load() - before; got != 5 {
+		t.Errorf("%d of five calls went by the stream", got)
 	}
 	waits, end := context.WithCancel(soon(t))
 	ended := make(chan error, 10)

@@ -47,6 +47,11 @@ func (a answer) immutable(q *commandv1.Query) bool {
 	return false
 }
 
+// older reports whether a result is of an earlier incarnation than q asks for.
+func (a answer) older(q *commandv1.Query) bool {
+	return q.GetResult().GetIncarnation() > a.reply.GetResult().GetIncarnation()
+}
+
 // Await answers q, about a result, a promise or an entity's call, once that has settled, or after wait. It blocks for
 // wait and one confirmation of leadership at most. The answer is linearizable, or can never change. Refusals are
 // *api.Error: those of Query, and why this node does not lead, or no longer does.
@@ -107,7 +112,7 @@ func (r *reader) awaited(ctx context.Context, q *commandv1.Query, last bool) (an
 	if err != nil || a.immutable(q) {
 		return a, err
 	}
-	if newer := q.GetResult().GetIncarnation() > a.reply.GetResult().GetIncarnation(); !last && a.refused == nil && !Settled(a.reply) && !newer {
+	if !last && a.refused == nil && !Settled(a.reply) && !a.older(q) {
 		return a, nil
 	}
 	if err := r.confirm(ctx); err != nil {

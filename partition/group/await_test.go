@@ -158,3 +158,29 @@ func TestAwaitEndsWithTheLeadership(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadSettled: a state answers what cannot change, and says what is pending only while this node leads.
+func TestReadSettled(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router.Replicas()[0]
+	incarnation := must(t, n.Router(), startCmd("start", "e", "f", "1")).GetStart().Incarnation
+	finds := func(what string, want Finding, q *commandv1.Query) {
+		t.Helper()
+		reply, index, found := r.ReadSettled(q)
+		if found != want || (found == Final) != reply.GetResult().GetDone() || found != Unclear && index == 0 {
+			t.Errorf("%s: %v at %d, found %d, want %d", what, reply, index, found, want)
+		}
+	}
+	finds("an open execution", Pending, resultOf("e", incarnation))
+	finds("a later incarnation", Unclear, resultOf("e", incarnation+1))
+	finds("nothing", Unclear, resultOf("nothing", 1))
+	l := r.lead.Swap(nil)
+	finds("an open execution without leadership", Unclear, resultOf("e", incarnation))
+	r.lead.Store(l)
+	must(t, n.Router(), terminateCmd("e"))
+	finds("what has ended", Final, resultOf("e", incarnation))
+	finds("what may start again", Unclear, resultOf("e", 0))
+	l = r.lead.Swap(nil)
+	finds("what has ended, without leadership", Final, resultOf("e", incarnation))
+	r.lead.Store(l)
+}

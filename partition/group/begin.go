@@ -77,15 +77,32 @@ func (q *pending) notify(p *proposal, n async.Notifier) {
 	}
 }
 
-// ReadSettled answers q from this replica's applied state if the answer is the settled result or value that q
-// awaits and can never change. It does not confirm that this node leads; see Await.
-func (r *reader) ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, ok bool) {
+// Finding is what an applied state says about the result, promise or call that a query awaits.
+type Finding uint8
+
+const (
+	// Unclear: only Await can answer.
+	Unclear Finding = iota
+	// Pending: this node serves the group, and what the query awaits has not settled. A watch that was registered before the
+	// read wakes when it settles or when this node leads no more.
+	Pending
+	// Final: it has settled, and the answer can never change.
+	Final
+)
+
+// ReadSettled answers q from this replica's applied state if it finds the answer final. It does not confirm that this node
+// leads; see Await.
+func (r *reader) ReadSettled(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, found Finding) {
 	if r.Halted() != nil {
-		return nil, 0, false
+		return nil, 0, Unclear
 	}
 	a, err := r.read(q)
-	if err != nil || !a.immutable(q) {
-		return nil, 0, false
+	switch {
+	case err != nil || a.refused != nil:
+	case a.immutable(q):
+		return a.reply, a.index, Final
+	case !Settled(a.reply) && !a.older(q) && r.serving() != nil:
+		return nil, a.index, Pending
 	}
-	return a.reply, a.index, true
+	return nil, 0, Unclear
 }

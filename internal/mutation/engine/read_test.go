@@ -64,7 +64,7 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/await.go", Rule: "await: what is pending at the end of the wait is confirmed",
-		From: `!last && a.refused == nil && !Settled(a.reply) && !newer`, To: `a.refused == nil && !Settled(a.reply) && !newer`, Tests: "TestAwaitIsConfirmed",
+		From: `!last && a.refused == nil && !Settled(a.reply) && !a.older(q)`, To: `a.refused == nil && !Settled(a.reply) && !a.older(q)`, Tests: "TestAwaitIsConfirmed",
 	},
 	{
 		File: "partition/group/await.go", Rule: "await: that there is no such id is confirmed",

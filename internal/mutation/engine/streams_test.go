@@ -41,7 +41,41 @@ var streamBugs = []mutation.Bug{
 	},
 	{
 		File: "rpc/async_start.go", Rule: "stream of calls: a start is checked against the token",
-		From: `	if s.cfg.Auth != nil {`, To: `	if s.cfg.Auth != nil && s.cfg.Auth == nil {`, Tests: "TestCallsOnAStream",
+		From: `if err := s.checkStreamed(c.call, perdurev1.Executions_Start_FullMethodName, in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
+	},
+	{
+		File: "rpc/async_signal.go", Rule: "stream of calls: a signal is checked against the token",
+		From: `if err := s.checkStreamed(call, perdurev1.Executions_Signal_FullMethodName, in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
+	},
+	{
+		File: "rpc/async_result.go", Rule: "stream of calls: a result is checked against the token",
+		From: `if err := c.s.checkStreamed(call, perdurev1.Executions_Result_FullMethodName, c.in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
+	},
+	{
+		File: "partition/group/begin.go", Rule: "await: a server that does not lead lets nobody wait for its settlements",
+		From: `!a.older(q) && r.serving() != nil`, To: `!a.older(q)`, Tests: "TestReadSettled",
+	},
+	{
+		File: "partition/group/begin.go", Rule: "await: an earlier incarnation says nothing of a later one's result",
+		From: `!a.older(q) && r.serving() != nil`, To: `r.serving() != nil`, Tests: "TestReadSettled",
+	},
+	{
+		File: "rpc/work.go", Rule: "worker: the messages that come together keep their bytes until all are done",
+		From: `if left.Add(-1) == 0 {`, To: `if left.Add(-1) >= 0 {`, Tests: "TestBatchIsReleasedOnce",
+	},
+	{
+		File: "rpc/work.go", Rule: "worker: a worker that reads no batches gets none",
+		From: `if w.batches {
+			n = fitting(all)`, To: `if n > 0 {
+			n = fitting(all)`, Tests: "TestSendAll",
+	},
+	{
+		File: "fsm/requests.go", Rule: "worker: the messages that come together are bounded",
+		From: `if n > maxRequestBatch {`, To: `if n > 1<<30 {`, Tests: "TestLargeBatch",
+	},
+	{
+		File: "durable/send.go", Rule: "worker: a node that reads no batches gets none",
+		From: `if !o.batches {`, To: `if o.wake == nil {`, Tests: "TestOutgoing",
 	},
 	{
 		File: "partition/peers/peers.go", Rule: "stream of calls: each call is checked for its caller's membership",
