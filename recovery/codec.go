@@ -11,6 +11,8 @@ import (
 const (
 	promiseLayout byte = 1
 	taskLayout    byte = 1
+	// releasedLayout is that of a task with Releases.
+	releasedLayout byte = 2
 )
 
 const (
@@ -39,13 +41,36 @@ func AppendPromise(b []byte, p Promise) []byte {
 	b = binary.AppendVarint(b, p.CreatedAt)
 	b = binary.AppendVarint(b, p.SettledAt)
 	b = binary.AppendVarint(b, p.DelayUntil)
-	b = binary.AppendUvarint(b, uint64(len(p.Tags)))
-	for _, t := range p.Tags {
+	b = AppendTags(b, p.Tags)
+	b = canonical.AppendBytes(b, p.Param)
+	return canonical.AppendBytes(b, p.Value)
+}
+
+// AppendTags appends the canonical encoding of tags, which must be sorted by key, each key once.
+func AppendTags(b []byte, tags []Tag) []byte {
+	b = binary.AppendUvarint(b, uint64(len(tags)))
+	for _, t := range tags {
 		b = canonical.AppendBytes(b, t.Key)
 		b = canonical.AppendBytes(b, t.Value)
 	}
-	b = canonical.AppendBytes(b, p.Param)
-	return canonical.AppendBytes(b, p.Value)
+	return b
+}
+
+// readTags is the inverse of AppendTags.
+func readTags(r *canonical.Reader) []Tag {
+	n := r.Count(2)
+	if n == 0 {
+		return nil
+	}
+	tags := make([]Tag, n)
+	for i := range tags {
+		start := r.Offset()
+		tags[i] = Tag{Key: r.Text(), Value: r.Text()}
+		if i > 0 && strings.Compare(tags[i-1].Key, tags[i].Key) >= 0 {
+			r.Fail(start, "the tags are not in ascending order")
+		}
+	}
+	return tags
 }
 
 // DecodePromise is the inverse of [AppendPromise]. The result shares nothing with b. The error is a
@@ -71,16 +96,7 @@ func DecodePromise(b []byte) (Promise, error) {
 	p.CreatedAt = r.Varint()
 	p.SettledAt = r.Varint()
 	p.DelayUntil = r.Varint()
-	if n := r.Count(2); n > 0 {
-		p.Tags = make([]Tag, n)
-		for i := range p.Tags {
-			start := r.Offset()
-			p.Tags[i] = Tag{Key: r.Text(), Value: r.Text()}
-			if i > 0 && strings.Compare(p.Tags[i-1].Key, p.Tags[i].Key) >= 0 {
-				r.Fail(start, "the tags are not in ascending order")
-			}
-		}
-	}
+	p.Tags = readTags(&r)
 	p.Param = r.Bytes()
 	p.Value = r.Bytes()
 	if err := r.End(); err != nil {
@@ -89,9 +105,27 @@ func DecodePromise(b []byte) (Promise, error) {
 	return p, nil
 }
 
+// DecodeForm reads a form of data followed by headers as [AppendTags] encodes them. The error is a [*CorruptError].
+func DecodeForm(b []byte) (DataForm, []Tag, error) {
+	r := canonical.NewReader("recovery", "form", b)
+	form := DataForm(r.Byte())
+	if form > DataEmpty {
+		r.Fail(0, "unknown form")
+	}
+	headers := readTags(&r)
+	if err := r.End(); err != nil {
+		return 0, nil, err
+	}
+	return form, headers, nil
+}
+
 // AppendTask appends the canonical encoding of t to b. t.Resumes must be sorted, each id once.
 func AppendTask(b []byte, t Task) []byte {
-	b = append(b, taskLayout, byte(t.State))
+	layout := taskLayout
+	if t.Releases > 0 {
+		layout = releasedLayout
+	}
+	b = append(b, layout, byte(t.State))
 	b = canonical.AppendBytes(b, t.ID)
 	b = binary.AppendUvarint(b, t.Incarnation)
 	b = binary.AppendUvarint(b, t.Version)
@@ -104,6 +138,10 @@ func AppendTask(b []byte, t Task) []byte {
 	for _, id := range t.Resumes {
 		b = canonical.AppendBytes(b, id)
 	}
+	if layout == releasedLayout {
+		b = binary.AppendUvarint(b, t.Releases)
+		b = binary.AppendVarint(b, t.ReleasedAt)
+	}
 	return b
 }
 
@@ -111,7 +149,8 @@ func AppendTask(b []byte, t Task) []byte {
 // [*CorruptError].
 func DecodeTask(b []byte) (Task, error) {
 	r := canonical.NewReader("recovery", "task", b)
-	if r.Byte() != taskLayout {
+	layout := r.Byte()
+	if layout != taskLayout && layout != releasedLayout {
 		r.Fail(0, "unknown layout")
 	}
 	var t Task
@@ -134,6 +173,12 @@ func DecodeTask(b []byte) (Task, error) {
 			if i > 0 && t.Resumes[i-1] >= t.Resumes[i] {
 				r.Fail(start, "the resumes are not in ascending order")
 			}
+		}
+	}
+	if layout == releasedLayout {
+		start := r.Offset()
+		if t.Releases, t.ReleasedAt = r.Uvarint(), r.Varint(); t.Releases == 0 {
+			r.Fail(start, "no releases in the layout that counts them")
 		}
 	}
 	if err := r.End(); err != nil {

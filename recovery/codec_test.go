@@ -25,6 +25,8 @@ func TestGoldenBytes(t *testing.T) {
 		"least promise": {hex.EncodeToString(AppendPromise(nil, Promise{State: PromisePending})), "01010000000000000000000000"},
 		"task":          {hex.EncodeToString(AppendTask(nil, task)), "0102086f726465722d3432ac02070170c0a907" + "80a0abfef962" + "feffffffffffffffff01" + "0177" + "03" + "00" + "0161" + "0162"},
 		"least task":    {hex.EncodeToString(AppendTask(nil, Task{State: TaskPending})), "01010000000000000000" + "00"},
+		"released task": {hex.EncodeToString(AppendTask(nil, Task{State: TaskPending, Releases: 1, ReleasedAt: 64})), "02010000000000000000" + "00" + "01" + "8001"},
+		"formed value":  {hex.EncodeToString(AppendOutcome(nil, Outcome{Data: []byte("v"), Form: DataText, Headers: []Tag{{"a", "b"}}})), "0201" + "01" + "01610162" + "76"},
 		"value":         {hex.EncodeToString(AppendOutcome(nil, Outcome{Data: []byte("v")})), "0076"},
 		"no value":      {hex.EncodeToString(AppendOutcome(nil, Outcome{})), "00"},
 		"failure":       {hex.EncodeToString(AppendOutcome(nil, Outcome{Failure: &Failure{"T", "m", []byte("d"), true}})), "010154016d016401"},
@@ -108,6 +110,10 @@ var (
 		if len(resumes) == 0 {
 			resumes = nil
 		}
+		releases, releasedAt := rapid.Uint64Range(0, 3).Draw(t, "releases"), int64(0)
+		if releases > 0 {
+			releasedAt = genTime.Draw(t, "released")
+		}
 		return Task{
 			ID:          genText.Draw(t, "id"),
 			Incarnation: rapid.Uint64().Draw(t, "incarnation"),
@@ -119,11 +125,20 @@ var (
 			RetryAt:     genTime.Draw(t, "retry"),
 			Resumes:     resumes,
 			Target:      genText.Draw(t, "target"),
+			Releases:    releases,
+			ReleasedAt:  releasedAt,
 		}
 	})
 	genOutcome = rapid.Custom(func(t *rapid.T) Outcome {
 		if rapid.Bool().Draw(t, "ok") {
-			return Outcome{Data: genBlob.Draw(t, "data")}
+			o := Outcome{Data: genBlob.Draw(t, "data")}
+			if form := DataForm(rapid.IntRange(0, 2).Draw(t, "form")); form.Fits(o.Data) {
+				o.Form = form
+			}
+			for _, k := range slices.Sorted(slices.Values(rapid.SliceOfNDistinct(genText, 0, 2, rapid.ID).Draw(t, "headers"))) {
+				o.Headers = append(o.Headers, Tag{k, genText.Draw(t, "header")})
+			}
+			return o
 		}
 		return Outcome{Failure: &Failure{genText.Draw(t, "type"), genText.Draw(t, "message"),
 			genBlob.Draw(t, "details"), rapid.Bool().Draw(t, "final")}}
@@ -215,7 +230,13 @@ func TestCorrupt(t *testing.T) {
 		"task, same resume twice":     {"task", task(set(15, 'k')), 14, "not in ascending order"},
 		"task, bytes after":           {"task", task(func(b []byte) []byte { return append(b, 9) }), 16, "bytes after the end"},
 		"outcome, empty":              {"outcome", nil, 0, "ends too early"},
-		"outcome, kind":               {"outcome", []byte{2}, 0, "unknown kind"},
+		"outcome, kind":               {"outcome", []byte{3}, 0, "unknown kind"},
+		"outcome, form":               {"outcome", []byte{2, 3, 0}, 1, "does not fit"},
+		"outcome, no form":            {"outcome", []byte{2, 0, 0, 'x'}, 1, "does not fit"},
+		"outcome, empty and not":      {"outcome", []byte{2, 2, 0, 'x'}, 1, "does not fit"},
+		"outcome, empty text":         {"outcome", []byte{2, 1, 0}, 1, "does not fit"},
+		"outcome, header twice":       {"outcome", []byte{2, 1, 2, 1, 'a', 0, 1, 'a', 0, 'x'}, 6, "not in ascending order"},
+		"task, no releases":           {"task", []byte{2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 11, "no releases"},
 		"outcome, boolean":            {"outcome", []byte{1, 0, 0, 0, 2}, 4, "neither 0 nor 1"},
 		"outcome, cut":                {"outcome", []byte{1, 0, 0, 0}, 4, "ends too early"},
 		"outcome, bytes after":        {"outcome", []byte{1, 0, 0, 0, 1, 0}, 5, "bytes after the end"},

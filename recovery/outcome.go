@@ -13,6 +13,29 @@ type Outcome struct {
 	Data []byte
 	// Failure is what went wrong, nil if nothing did.
 	Failure *Failure
+	// Form and Headers are how a client of the protocol gave Data. An outcome with a failure has neither.
+	Form DataForm
+	// Headers are sorted by key, each key once.
+	Headers []Tag
+}
+
+// DataForm says what data is to the clients of the protocol, whose data is text: by convention bytes in base64. The
+// numbers are part of the stored encoding and never change.
+type DataForm uint8
+
+// The forms of data.
+const (
+	// DataBytes: bytes; none if empty.
+	DataBytes DataForm = 0
+	// DataText: text that is not bytes in base64.
+	DataText DataForm = 1
+	// DataEmpty: data that is there, and empty.
+	DataEmpty DataForm = 2
+)
+
+// Fits reports whether data may have the form: it is known, and only DataEmpty's data is empty besides that of DataBytes.
+func (f DataForm) Fits(data []byte) bool {
+	return f == DataBytes || f == DataText && len(data) > 0 || f == DataEmpty && len(data) == 0
 }
 
 // Failure is an error that crosses processes and languages.
@@ -29,10 +52,17 @@ type Failure struct {
 const (
 	outcomeValue   byte = 0
 	outcomeFailure byte = 1
+	// outcomeFormed is a value with a form or headers.
+	outcomeFormed byte = 2
 )
 
-// AppendOutcome appends the canonical encoding of o to b: 0 and the value, or 1 and the failure.
+// AppendOutcome appends the canonical encoding of o to b: 0 and the value, 1 and the failure, or 2, form, headers and the
+// value.
 func AppendOutcome(b []byte, o Outcome) []byte {
+	if o.Failure == nil && (o.Form != DataBytes || len(o.Headers) > 0) {
+		b = append(b, outcomeFormed, byte(o.Form))
+		return append(AppendTags(b, o.Headers), o.Data...)
+	}
 	if o.Failure == nil {
 		return append(append(slices.Grow(b, 1+len(o.Data)), outcomeValue), o.Data...)
 	}
@@ -67,6 +97,16 @@ func DecodeOutcome(b []byte) (Outcome, error) {
 			return Outcome{}, err
 		}
 		return Outcome{Failure: f}, nil
+	case outcomeFormed:
+		o := Outcome{Form: DataForm(r.Byte())}
+		o.Headers = readTags(&r)
+		if at := r.Offset(); !r.Failed() {
+			o.Data = append([]byte(nil), b[at:]...)
+			if o.Form.Fits(o.Data) && (o.Form != DataBytes || len(o.Headers) > 0) {
+				return o, nil
+			}
+		}
+		r.Fail(1, "the form does not fit the data")
 	default:
 		r.Fail(0, "unknown kind")
 	}

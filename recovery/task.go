@@ -68,6 +68,10 @@ type Task struct {
 	Resumes []string
 	// Target is the target of the promise.
 	Target string
+	// Releases counts the releases since the task was last suspended ([Return]), ReleasedAt is from when on the last one
+	// lets it be executed again, in Unix milliseconds; both 0 if there was none.
+	Releases   uint64
+	ReleasedAt int64
 }
 
 // At returns t as of now, given its own promise (stored or projected). If the promise is settled or its
@@ -116,7 +120,7 @@ func (t Task) acquired(now int64, pid string, ttl int64) Task {
 func (t Task) suspended() Task {
 	t.State, t.RetryAt = TaskSuspended, 0
 	t.PID, t.TTL, t.LeaseAt = "", 0, 0
-	t.Resumes = nil
+	t.Resumes, t.Releases, t.ReleasedAt = nil, 0, 0
 	return t
 }
 
@@ -129,7 +133,7 @@ func (t Task) halted() Task {
 func (t Task) fulfilled() Task {
 	t.State, t.RetryAt = TaskFulfilled, 0
 	t.PID, t.TTL, t.LeaseAt = "", 0, 0
-	t.Resumes = nil
+	t.Resumes, t.Releases, t.ReleasedAt = nil, 0, 0
 	return t
 }
 
