@@ -84,6 +84,9 @@ const (
 	// RuleSection: a critical section belongs to an open execution, its promise says whether it is entered, and it has
 	// locked the entities of this partition.
 	RuleSection = "critical_section"
+	// RuleClient: a client's promise has the target, the flags and the delay of its tags, and a target that is an address is
+	// a client's.
+	RuleClient = "client_promise"
 	// RulePurge: what is being purged has ended, and the deadline index leads to it.
 	RulePurge = "purge"
 )
@@ -240,6 +243,7 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.AwaitedBy:  (*auditor).awaited,
 	keys.Listener:   (*auditor).listener,
 	keys.Notify:     (*auditor).notification,
+	keys.Unblock:    (*auditor).unblock,
 	keys.Header:     (*auditor).header,
 	keys.Journal:    (*auditor).entry,
 	keys.Graph:      (*auditor).storedGraph,

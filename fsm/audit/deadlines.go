@@ -59,6 +59,10 @@ func (a *auditor) deadline(key, value []byte) {
 		if n, ok := readable(state.ReadNotification(a.From, ns, objectID)); !ok || n.AtMS != at {
 			stray("no settled promise whose listeners are notified then")
 		}
+	case keys.DeadlineUnblock:
+		if until, ok := a.unblockUntil(ns, objectID); !ok || until != at {
+			stray("no unblock that is given up then")
+		}
 	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {

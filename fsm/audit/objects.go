@@ -35,6 +35,9 @@ func (a *auditor) promise(key, value []byte) {
 	a.here(ns, p.ID)
 	a.broken(ns, recovery.CheckPromise(objects{from: a.From, ns: ns}, p))
 	a.promiseValue(ns, p)
+	if a.clientPromise(ns, p) {
+		return
+	}
 	a.clientCall(ns, p)
 	if entityID, ok := id.EntityOfTask(p.ID); ok {
 		if !a.Has(keys.Of(keys.Entity, ns, entityID)) {
@@ -69,13 +72,16 @@ func (a *auditor) task(key, value []byte) {
 		a.found(ns, objectID, RuleMisplaced, "its key has the task of %q", t.ID)
 		return
 	}
-	if _, ok := id.EntityOfTask(t.ID); !ok && !a.Has(keys.Of(keys.Header, ns, t.ID)) {
+	_, client := state.AddressOf(t.Target)
+	if _, ok := id.EntityOfTask(t.ID); !ok && !client && !a.Has(keys.Of(keys.Header, ns, t.ID)) {
 		a.found(ns, t.ID, RuleOrphanExecution, "a task of %q, and no execution", t.Target)
 	}
 	a.broken(ns, recovery.CheckTask(objects{from: a.From, ns: ns}, t, a.report.ClockMS))
 	a.resumes(ns, t)
 	a.queued(ns, t)
-	a.halted(ns, t)
+	if !client {
+		a.halted(ns, t)
+	}
 }
 
 func (a *auditor) callback(key, value []byte) {

@@ -14,6 +14,9 @@ func (a *auditor) queued(ns string, t recovery.Task) {
 	if t.State != recovery.TaskPending || a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
 		return
 	}
+	if _, client := state.AddressOf(t.Target); client && t.Releases > 0 && t.ReleasedAt == t.RetryAt {
+		return
+	}
 	if h, ok := a.storedHeader(ns, t.ID); ok && (h.Releases > 0 || h.SweepAt != 0 || h.RetryAt != 0 && h.RetryAt == t.RetryAt && t.Version == 0) {
 		return
 	}

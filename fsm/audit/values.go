@@ -124,7 +124,7 @@ func (a *auditor) promiseValue(ns string, p recovery.Promise) {
 		a.found(ns, p.ID, RuleClock, "made at %d in incarnation %d, settled at %d; the clock is at %d, the state at index %d",
 			p.CreatedAt, p.Incarnation, p.SettledAt, a.report.ClockMS, a.newest)
 	}
-	why, executions := "", p.Target != "" || state.OfGraph(p)
+	why, executions := "", !state.OfClient(p) && p.Target != "" || state.OfGraph(p)
 	switch p.State {
 	case recovery.PromiseResolved:
 		if len(p.Value) > 0 {

@@ -341,7 +341,8 @@ func (w *world) audit(p *part) {
 	}
 	for _, t := range c.tasks {
 		_, entity := id.EntityOfTask(t.ID)
-		if _, ok := c.headers[t.ID]; !ok && !entity {
+		_, client := state.AddressOf(t.Target)
+		if _, ok := c.headers[t.ID]; !ok && !entity && !client {
 			c.problem("task %q and no execution", t.ID)
 		}
 	}

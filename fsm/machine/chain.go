@@ -50,7 +50,7 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 // executionOf returns the execution whose result a promise holds. Only a promise with a target, or one marked
 // as a graph run's, has one.
 func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
-	if p.Target == "" && !state.OfGraph(p) {
+	if p.Target == "" && !state.OfGraph(p) || state.OfClient(p) {
 		return nil, false
 	}
 	return t.execution(ns, p.ID)
@@ -80,6 +80,11 @@ func (t *txn) notify(ns string, st recovery.Settlement) {
 // wake resumes an awaiter's task. It resumes an awaiter with a journal only when its wait is satisfied; until
 // then the task stays suspended on its other callbacks.
 func (t *txn) wake(ns, awaiter, by string) {
+	if t.ofClient(ns, awaiter) {
+		_, fx := recovery.Resume(t.store(ns), t.now, awaiter, by, t.m.clientRetry)
+		t.effects(ns, fx)
+		return
+	}
 	if ex, ok := t.execution(ns, awaiter); ok {
 		if ex.h.Status != journal.StatusBlocked || !ex.j.WaitSatisfied() {
 			return
@@ -92,6 +97,9 @@ func (t *txn) wake(ns, awaiter, by string) {
 
 // notifyCaller records a settled child promise as a fact in the journal of its calling execution.
 func (t *txn) notifyCaller(ns string, p recovery.Promise) {
+	if state.OfClient(p) {
+		return // whatever its id
+	}
 	incarnation := p.Incarnation // of the caller
 	if child, ok := t.executionOf(ns, p); ok {
 		if child.h.IsAttempt() {
@@ -212,7 +220,9 @@ func (t *txn) runExpirations(ns, objectID string) {
 	if p.Target == "" && !state.OfGraph(p) {
 		return
 	}
-	t.graceOver(ns, objectID)
+	if !state.OfClient(p) {
+		t.graceOver(ns, objectID)
+	}
 	if p.Target == "" {
 		t.expireGraph(ns, objectID)
 		return

@@ -90,6 +90,38 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyImport, level: state.LevelFunctions}, true
 	case *commandv1.Command_ImportDone:
 		return rule{apply: applyImportDone, level: state.LevelFunctions}, true
+	case *commandv1.Command_CreateClientPromise:
+		return rule{apply: applyCreateClientPromise, level: state.LevelFunctions, about: k.CreateClientPromise.GetId(), stored: true}, true
+	case *commandv1.Command_SettleClientPromise:
+		return rule{apply: applySettleClientPromise, level: state.LevelFunctions, about: k.SettleClientPromise.GetId(), stored: true}, true
+	case *commandv1.Command_RegisterCallback:
+		return rule{apply: applyRegisterCallback, level: state.LevelFunctions, about: k.RegisterCallback.GetId(), stored: true}, true
+	case *commandv1.Command_RegisterListener:
+		return rule{apply: applyRegisterListener, level: state.LevelFunctions, about: k.RegisterListener.GetId(), stored: true}, true
+	case *commandv1.Command_CreateClientTask:
+		return rule{apply: applyCreateClientTask, level: state.LevelFunctions, about: k.CreateClientTask.GetPromise().GetId(), stored: true}, true
+	case *commandv1.Command_AcquireClientTask:
+		return rule{apply: applyAcquireClientTask, level: state.LevelFunctions, about: k.AcquireClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_ReleaseClientTask:
+		return rule{apply: applyReleaseClientTask, level: state.LevelFunctions, about: k.ReleaseClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_SuspendClientTask:
+		return rule{apply: applySuspendClientTask, level: state.LevelFunctions, about: k.SuspendClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_FulfillClientTask:
+		return rule{apply: applyFulfillClientTask, level: state.LevelFunctions, about: k.FulfillClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_FenceClientTask:
+		return rule{apply: applyFenceClientTask, level: state.LevelFunctions, about: k.FenceClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_HeartbeatClientTasks:
+		about := ""
+		if tasks := k.HeartbeatClientTasks.GetTasks(); len(tasks) > 0 {
+			about = tasks[0].GetId()
+		}
+		return rule{apply: applyHeartbeatClientTasks, level: state.LevelFunctions, about: about}, true
+	case *commandv1.Command_HaltClientTask:
+		return rule{apply: applyHaltClientTask, level: state.LevelFunctions, about: k.HaltClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_ContinueClientTask:
+		return rule{apply: applyContinueClientTask, level: state.LevelFunctions, about: k.ContinueClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_UnblocksDelivered:
+		return rule{apply: applyUnblocksDelivered, level: state.LevelFunctions}, true
 	case *commandv1.Command_Assign:
 		return rule{apply: applyAssign, level: state.LevelFirst}, true
 	}

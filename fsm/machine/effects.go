@@ -6,6 +6,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/recovery"
 )
 
 // Effects are an entry's actions outside the state. The leader performs them; followers drop them. Performing
@@ -19,7 +20,9 @@ type Effects struct {
 	Cancelling []Assignment
 	// Settled are promises that were settled.
 	Settled []state.Ref
-	// Unblocked are the listeners to notify of a settled promise.
+	// Executed are client tasks that wait for whoever is at their address. The state has them until they are acquired.
+	Executed []Execute
+	// Unblocked are the listeners to notify of a settled promise. The state has them until UnblocksDelivered.
 	Unblocked []Unblock
 	// Graphs are graph runs whose status has changed, for their watchers.
 	Graphs []state.Ref
@@ -45,9 +48,16 @@ type Assignment struct {
 	First *First
 }
 
-// Unblock is one listener of a settled promise.
+// Execute tells an address of a pending client task, which a client should acquire at Version.
+type Execute struct {
+	Namespace, Address, ID string
+	Version                uint64
+}
+
+// Unblock tells an address of a settled promise.
 type Unblock struct {
 	Namespace, ID, Address string
+	Promise                recovery.Promise
 }
 
 // Result is the result of applying one entry.
@@ -64,6 +74,7 @@ func (fx *Effects) add(more *Effects) {
 	fx.Assigned = append(fx.Assigned, more.Assigned...)
 	fx.Cancelling = append(fx.Cancelling, more.Cancelling...)
 	fx.Settled = append(fx.Settled, more.Settled...)
+	fx.Executed = append(fx.Executed, more.Executed...)
 	fx.Unblocked = append(fx.Unblocked, more.Unblocked...)
 	for _, run := range more.Graphs {
 		if !slices.Contains(fx.Graphs, run) {

@@ -65,14 +65,15 @@ type Machine struct {
 	// restored the one that has ended; loaded says that the caches contain what was imported.
 	base, importing, restored uint64
 	loaded                    bool
-	// notified is what the entry in progress may still notify.
-	notified notifyBudget
-	replies  uint64
+	// notified is what the entry in progress may still notify, clientRetry its interval for client tasks.
+	notified    notifyBudget
+	clientRetry int64
+	replies     uint64
 	// replyBytes is the size of the stored replies that record a size: those stored at state.LevelReplies.
 	replyBytes uint64
 	cache      *execCache
 	entities   *entityCache
-	// ready counts the pending tasks in each queue, pinned lists the digests of a function whose queues are
+	// ready counts the pending tasks in each queue of workers, pinned lists the digests of a function whose queues are
 	// not empty, in order, stuck counts the stuck executions, and digests are those of functions that have
 	// any. All are caches of the state.
 	ready   map[state.Queue]int
@@ -172,7 +173,9 @@ func (m *Machine) countReady(below state.Reader) error {
 		if err == nil {
 			var fn string
 			if fn, _, err = keys.CutString(rest); err == nil {
-				m.queued(state.QueueOf(ns, fn), 1)
+				if _, client := state.AddressOf(fn); !client {
+					m.queued(state.QueueOf(ns, fn), 1)
+				}
 				return true
 			}
 		}
@@ -244,6 +247,9 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	// leader's clock.
 	m.clock = max(m.clock, entry.TimeMs, 1)
 	m.notified = m.cfg.notifies
+	if m.clientRetry = min(entry.ClientRetryMs, maxClientRetryMS); m.clientRetry < 1 {
+		m.clientRetry = defaultClientRetryMS
+	}
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
 	for i, cmd := range entry.Commands {
 		reply, err := m.command(index, cmd, &res.Effects)

@@ -85,7 +85,7 @@ func (t *txn) notifyFrom(ns string, p recovery.Promise, outcome []byte, from str
 	}
 	for _, address := range next {
 		if !t.answerAwaiting(ns, address, p.ID, outcome) {
-			t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, p.ID, address})
+			t.unblock(ns, address, p)
 		}
 	}
 	return rest != ""

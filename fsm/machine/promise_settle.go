@@ -22,8 +22,8 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", req.Id, ns).
 			With("namespace", ns).With("id", req.Id)
 	}
-	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || (t.ownedByExecution(ns, p) && !state.OfNewPromise(p)) {
-		return nil, notSettleable(ns, req.Id)
+	if refused := t.notStandalone(ns, p); refused != nil {
+		return nil, refused
 	}
 	if err := wire.TokenOf(ns, p, req.Incarnation); err != nil {
 		return nil, err
@@ -43,6 +43,17 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	}
 	t.chain(ns, st)
 	return promiseReply(ns, st.Promise), nil
+}
+
+// notStandalone refuses a promise that clients do not settle.
+func (t *txn) notStandalone(ns string, p recovery.Promise) *api.Error {
+	if state.OfClient(p) {
+		return nil
+	}
+	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || (t.ownedByExecution(ns, p) && !state.OfNewPromise(p)) {
+		return notSettleable(ns, p.ID)
+	}
+	return nil
 }
 
 func notSettleable(ns, objectID string) *api.Error {

@@ -120,7 +120,7 @@ func TestListeners(t *testing.T) {
 	p.m.txn.store(ns).AddListener("p", "a")
 	p.m.txn.commit(&Effects{})
 	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{settlePromiseCmd("p", resolve, "v"), settlePromiseCmd("p", resolve, "v")}})
-	if got := strings.Join(showEffects(res.Effects), ", "); got != "effect: settled p, effect: unblock p for a, effect: unblock p for b" {
+	if got := strings.Join(showEffects(res.Effects), ", "); got != "effect: settled p, effect: unblock p for a, effect: unblock p for b, effect: due at 121000" {
 		t.Errorf("%s", got)
 	}
 	if n := count(p.state, keys.Of(keys.Listener, ns, "p")); n != 0 {

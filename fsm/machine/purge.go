@@ -35,7 +35,7 @@ const purgeBegin = "\x00"
 // from then on, then its rows. The command is idempotent: what is gone is answered as absent.
 func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetPurge(), cmd.Namespace
-	if err := id.ValidateRoot(req.Id); err != nil {
+	if err := id.ValidateRoot(req.Id); err != nil && !t.ofClient(ns, req.Id) {
 		return nil, badID(ns, err)
 	}
 	t.level = max(t.level, state.LevelFunctions)
@@ -187,7 +187,8 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 	}
 	found, next := t.keysWithin(lower, upper, func(key []byte) bool {
 		_, err := id.Parse(idOfKey(key))
-		return err == nil // else a promise of a client that is named like an operation, and is none
+		// Else a promise of a client that is named like an operation, and is none.
+		return err == nil && !(st.family == keys.Promise && t.ofClient(ex.ns, idOfKey(key)))
 	})
 	for _, key := range found {
 		if deletes := !st.looks && (st.family == keys.Header || st.family == keys.Promise); deletes && !t.released(ex.ns, idOfKey(key), erased) {

@@ -103,6 +103,13 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 // it settles.
 func (t *txn) shortAnswer(cmd *commandv1.Command, reply *commandv1.Reply) *commandv1.Reply {
 	shown := reply.GetPromise().GetPromise()
+	task, fence := reply.GetClientTask(), reply.GetFence()
+	switch {
+	case task.GetPromise() != nil:
+		shown = task.Promise
+	case fence.GetPromise() != nil:
+		shown = fence.Promise
+	}
 	if shown == nil {
 		return reply
 	}
@@ -111,8 +118,11 @@ func (t *txn) shortAnswer(cmd *commandv1.Command, reply *commandv1.Reply) *comma
 	if !ok || !pending && p.State == recovery.PromisePending {
 		return reply
 	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_PromiseAnswer{PromiseAnswer: &commandv1.PromiseAnswer{
-		Id: shown.Id, Incarnation: p.Incarnation, Pending: pending}}}
+	short := &commandv1.PromiseAnswer{Id: shown.Id, Incarnation: p.Incarnation, Pending: pending, Fence: fence != nil}
+	if task != nil {
+		short.ClientTask = &perdurev1.ClientTaskResponse{Task: task.Task}
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_PromiseAnswer{PromiseAnswer: short}}
 }
 
 // wholeAnswer rebuilds an answer from its stored form. If a later incarnation has replaced the promise, the
@@ -127,7 +137,16 @@ func (t *txn) wholeAnswer(cmd *commandv1.Command, short *commandv1.PromiseAnswer
 	if short.Pending {
 		p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0
 	}
-	return promiseReply(cmd.Namespace, p), nil
+	whole := promiseReply(cmd.Namespace, p)
+	switch {
+	case short.ClientTask != nil:
+		out := &perdurev1.ClientTaskResponse{Task: short.ClientTask.Task, Promise: whole.GetPromise().Promise}
+		return &commandv1.Reply{Kind: &commandv1.Reply_ClientTask{ClientTask: out}}, nil
+	case short.Fence:
+		out := &perdurev1.FenceClientTaskResponse{Promise: whole.GetPromise().Promise}
+		return &commandv1.Reply{Kind: &commandv1.Reply_Fence{Fence: out}}, nil
+	}
+	return whole, nil
 }
 
 // evictReplies deletes answers that are too old or too many, a bounded number per call.

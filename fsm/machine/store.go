@@ -72,7 +72,12 @@ func (t *txn) noPromise(ns, id string) {
 func (s store) PutPromise(p recovery.Promise) {
 	if p.TimeoutAt != state.Never {
 		deadline := s.t.deadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
-		if p.State == recovery.PromisePending {
+		if !p.Awaitable() {
+			// Nobody sees its deadline, unless something waits for it: AddListener.
+			if _, armed := s.t.get(deadline); armed && p.State != recovery.PromisePending {
+				s.t.remove(deadline)
+			}
+		} else if p.State == recovery.PromisePending {
 			s.t.put(deadline, []byte{})
 			s.t.fx.expiration(p.TimeoutAt)
 		} else if old, ok := s.Promise(p.ID); ok && old.State == recovery.PromisePending {
@@ -142,14 +147,17 @@ func (s store) PutTask(task recovery.Task) {
 		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
 			s.t.remove(s.t.deadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
 		}
+		_, client := state.AddressOf(old.Target)
 		if old.State == recovery.TaskPending && !(task.State == recovery.TaskPending && task.RetryAt == old.RetryAt) {
 			place := s.t.m.arena.close(keys.AppendReady(s.t.m.arena.open(), s.ns, old.Target, old.RetryAt, old.ID))
 			if _, queued := s.t.get(place); queued {
 				s.t.remove(place)
-				s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
+				if !client {
+					s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
+				}
 			}
 		}
-		if old.State == recovery.TaskHalted && task.State != recovery.TaskHalted {
+		if old.State == recovery.TaskHalted && task.State != recovery.TaskHalted && !client {
 			s.t.unstick(s.ns, old)
 		}
 	}
@@ -224,9 +232,13 @@ func (s store) AwaitedBy(awaiter string) []string {
 // Listeners implements recovery.Store: none, since the transaction notifies them in parts.
 func (s store) Listeners(string) []string { return nil }
 
-// AddListener implements recovery.Store.
+// AddListener implements recovery.Store. A promise that nobody else may await is settled by its deadline from then on.
 func (s store) AddListener(id, address string) {
 	s.t.put(s.t.of(keys.Listener, s.ns, id, address), []byte{})
+	if p, ok := s.Promise(id); ok && !p.Awaitable() && p.State == recovery.PromisePending && p.TimeoutAt != state.Never {
+		s.t.put(s.t.deadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, id), []byte{})
+		s.t.fx.expiration(p.TimeoutAt)
+	}
 }
 
 // ClearListeners implements recovery.Store: there is nothing to clear.

@@ -206,7 +206,7 @@ func idOfKey(key []byte) string {
 // leftOver reports whether a key belongs to an operation that only a former incarnation had.
 func (t *txn) leftOver(ex *execution, key []byte) bool {
 	objectID := idOfKey(key)
-	if _, err := id.Parse(objectID); err != nil {
+	if _, err := id.Parse(objectID); err != nil || keys.Family(key[0]) == keys.Promise && t.ofClient(ex.ns, objectID) {
 		return false // a promise of a client that is named like an operation, and is none
 	}
 	n, _, _ := strings.Cut(objectID[len(operations(ex.h.ID)):], ".")

@@ -12,7 +12,7 @@ import (
 const defaultTickLimit = 256
 
 // applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries,
-// then sweeps, then children, then listeners, then purges; within a kind by time and id (recovery protocol, sweep order). It also evicts
+// then sweeps, then children, then listeners, then purges, then unblocks; within a kind by time and id (recovery protocol, sweep order). It also evicts
 // stored replies that are too old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
@@ -75,18 +75,20 @@ func (t *txn) runExpiration(kind keys.DeadlineKind, object state.Ref) {
 		t.notifyMore(object.Namespace, object.ID)
 	case keys.DeadlinePurge:
 		t.continuePurge(object.Namespace, object.ID)
+	case keys.DeadlineUnblock:
+		t.expireUnblock(object.Namespace, object.ID)
 	case keys.DeadlineRetry:
 		if t.sweeping(object.Namespace, object.ID) {
 			return
 		}
-		_, fx := recovery.ExpireRetry(t.store(object.Namespace), t.now, ref, retryMS)
+		_, fx := recovery.ExpireRetry(t.store(object.Namespace), t.now, ref, t.retry(object.Namespace, object.ID))
 		t.effects(object.Namespace, fx)
 	}
 }
 
 // expireLease ends an expired lease, of a task whose worker sent no heartbeat.
 func (t *txn) expireLease(ns string, ref recovery.Ref) {
-	expired, fx := recovery.ExpireLease(t.store(ns), t.now, ref, retryMS)
+	expired, fx := recovery.ExpireLease(t.store(ns), t.now, ref, t.retry(ns, ref.ID))
 	if expired {
 		t.fx.Expired++
 	}

@@ -189,20 +189,22 @@ func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
 	state.Must{From: t}.Scan(lower, upper, fn)
 }
 
-// effects adds the effects of a recovery rule to the entry's.
+// effects adds the effects of a recovery rule to the entry's. Its Unblocks are empty: see store.Listeners.
 func (t *txn) effects(ns string, fx recovery.Effects) {
 	for _, e := range fx.Executes {
 		task, ok := t.store(ns).Task(e.ID)
 		if !ok || task.State != recovery.TaskPending {
 			continue
 		}
+		if address, client := state.AddressOf(e.Target); client {
+			t.put(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
+			t.fx.Executed = append(t.fx.Executed, Execute{Namespace: ns, Address: address, ID: e.ID, Version: e.Version})
+			continue
+		}
 		q := state.QueueOf(ns, e.Target)
 		t.putFresh(t.m.arena.close(keys.AppendReady(t.m.arena.open(), ns, e.Target, task.RetryAt, e.ID)), []byte{})
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)
-	}
-	for _, u := range fx.Unblocks {
-		t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, u.Promise.ID, u.Address})
 	}
 }
 

@@ -65,6 +65,16 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 		reply, refused = x.entities(k.Entities)
 	case *commandv1.Query_EntityAnswer:
 		reply, refused = x.entityAnswer()
+	case *commandv1.Query_ClientTask:
+		reply, refused = x.clientTask()
+	case *commandv1.Query_Promises:
+		reply = x.promises(k.Promises)
+	case *commandv1.Query_ClientTasks:
+		reply = x.clientTasks(k.ClientTasks)
+	case *commandv1.Query_Messages:
+		reply = x.messages(k.Messages)
+	case *commandv1.Query_Snapshot:
+		reply = x.snapshot(k.Snapshot)
 	case *commandv1.Query_Held:
 		reply = x.held(k.Held)
 	case *commandv1.Query_Functions:

@@ -29,7 +29,7 @@ func Leased(r state.Reader) (bool, error) {
 	return ok, err
 }
 
-// EachHeld visits every acquired task of a state.
+// EachHeld visits every task of a state that a worker holds.
 func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error) {
 	defer state.Catch(&err)
 	x := state.Must{From: r}
@@ -39,7 +39,8 @@ func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error
 		if err != nil {
 			state.PanicCorrupt("deadline", key, err)
 		}
-		if task, ok := x.Task(ns, objectID); ok && task.State == recovery.TaskAcquired {
+		task, ok := x.Task(ns, objectID)
+		if _, client := state.AddressOf(task.Target); ok && !client && task.State == recovery.TaskAcquired {
 			fn(ns, task)
 		}
 		return true
@@ -82,7 +83,7 @@ func (x *Read) stuckBy(function, code string) (found bool) {
 	return found
 }
 
-// ReadyQueues lists the queues that have pending tasks in a state.
+// ReadyQueues lists the queues that have pending tasks for workers in a state.
 func ReadyQueues(r state.Reader) ([]state.Queue, error) {
 	var out []state.Queue
 	lower := []byte{byte(keys.Ready)}
@@ -110,7 +111,9 @@ func ReadyQueues(r state.Reader) ([]state.Queue, error) {
 		if found == nil {
 			return out, nil
 		}
-		out = append(out, q)
+		if _, client := state.AddressOf(target); !client {
+			out = append(out, q)
+		}
 		lower = keys.After(keys.Of(keys.Ready, q.Namespace, target))
 	}
 }

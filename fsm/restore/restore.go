@@ -221,6 +221,7 @@ var families = map[keys.Family]func(r *run, key, value []byte) error{
 	keys.AwaitedBy:  (*run).relation,
 	keys.Listener:   (*run).object,
 	keys.Notify:     (*run).object,
+	keys.Unblock:    (*run).renewed, // whoever still waits asks again
 	keys.Header:     (*run).object,
 	keys.Journal:    (*run).object,
 	keys.Graph:      (*run).object,
@@ -306,6 +307,9 @@ func (r *run) deadline(key, value []byte) error {
 	kind, _, ns, objectID, err := keys.ParseDeadline(key)
 	if err != nil {
 		return err
+	}
+	if kind == keys.DeadlineUnblock {
+		return nil
 	}
 	if kind == keys.DeadlineLease {
 		key = keys.DeadlineOf(kind, leaseEnded, ns, objectID)

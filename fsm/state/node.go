@@ -125,7 +125,7 @@ const (
 const graphTag = "$graph"
 
 func OfGraph(p recovery.Promise) bool {
-	if p.Target != "" || len(p.Tags) == 0 {
+	if p.Target != "" || len(p.Tags) == 0 || OfClient(p) {
 		return false
 	}
 	_, ok := p.Tag(graphTag)

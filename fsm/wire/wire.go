@@ -48,7 +48,22 @@ func EncodeOutcome(b []byte) *perdurev1.Outcome {
 			Type: f.Type, Message: f.Message, Details: f.Details, NonRetryable: f.NonRetryable,
 		}}}
 	}
-	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: o.Data}}
+	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: o.Data}, Form: perdurev1.DataForm(o.Form), Headers: EncodeTags(o.Headers)}
+}
+
+// DecodeForm reads a form of data; ok is false for an unknown one.
+func DecodeForm(f perdurev1.DataForm) (form recovery.DataForm, ok bool) {
+	form = recovery.DataForm(narrow(f))
+	return form, f >= 0 && f <= perdurev1.DataForm(recovery.DataEmpty)
+}
+
+// EncodeClientTask shows a client's task.
+func EncodeClientTask(ns string, t recovery.Task) *perdurev1.ClientTask {
+	address, _ := state.AddressOf(t.Target)
+	return &perdurev1.ClientTask{
+		Namespace: ns, Id: t.ID, State: EncodeTaskState(t.State), Version: t.Version, Pid: t.PID, TtlMs: t.TTL, LeaseAtMs: t.LeaseAt,
+		Resumes: t.Resumes, Address: address, RetryAtMs: t.RetryAt,
+	}
 }
 
 func EncodeFailure(b []byte) *perdurev1.Failure {
@@ -79,10 +94,14 @@ func narrow[E ~int32](e E) uint8 {
 
 func EncodePromise(ns string, p recovery.Promise) *perdurev1.Promise {
 	out := &perdurev1.Promise{
-		Namespace: ns, Id: p.ID, State: perdurev1.PromiseState(p.State), Param: p.Param, Tags: EncodeTags(p.Tags),
+		Namespace: ns, Id: p.ID, State: perdurev1.PromiseState(p.State), Param: p.Param, Tags: EncodeTags(state.UserTags(p.Tags)),
 		CreatedAtMs: p.CreatedAt, SettledAtMs: p.SettledAt,
 	}
-	if p.TimeoutAt != state.Never {
+	if form, headers, err := state.ParamForm(p); err == nil { // else an audit finds it
+		out.ParamForm, out.ParamHeaders = perdurev1.DataForm(form), EncodeTags(headers)
+	}
+	out.Address, _ = state.AddressOf(p.Target)
+	if p.TimeoutAt != state.Never || state.OfClient(p) {
 		out.TimeoutAtMs = p.TimeoutAt
 	}
 	if p.State.Settled() {

@@ -59,6 +59,7 @@ func newDoor(t *testing.T, keys ...crypto.Signer) *door {
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.Unary), grpc.StreamInterceptor(d.Stream))
 	perdurev1.RegisterExecutionsServer(server, perdurev1.UnimplementedExecutionsServer{})
 	perdurev1.RegisterPromisesServer(server, perdurev1.UnimplementedPromisesServer{})
+	perdurev1.RegisterClientTasksServer(server, perdurev1.UnimplementedClientTasksServer{})
 	perdurev1.RegisterEntitiesServer(server, perdurev1.UnimplementedEntitiesServer{})
 	perdurev1.RegisterTasksServer(server, echoTasks{})
 	perdurev1.RegisterClusterServer(server, perdurev1.UnimplementedClusterServer{})

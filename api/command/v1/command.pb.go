@@ -33,7 +33,9 @@ type Entry struct {
 	TimeMs   int64      `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
 	// Credit of workers. After the commands, the machine assigns pending tasks to it, oldest first.
-	Grants        []*Grant `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
+	Grants []*Grant `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
+	// After how many milliseconds the address of a pending client task is told again, in this entry; 0 means 30,000.
+	ClientRetryMs int64 `protobuf:"varint,4,opt,name=client_retry_ms,json=clientRetryMs,proto3" json:"client_retry_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -87,6 +89,13 @@ func (x *Entry) GetGrants() []*Grant {
 		return x.Grants
 	}
 	return nil
+}
+
+func (x *Entry) GetClientRetryMs() int64 {
+	if x != nil {
+		return x.ClientRetryMs
+	}
+	return 0
 }
 
 // Grant is the credit of one worker for tasks of its functions.
@@ -212,6 +221,20 @@ type Command struct {
 	//	*Command_Purge
 	//	*Command_Import
 	//	*Command_ImportDone
+	//	*Command_CreateClientPromise
+	//	*Command_SettleClientPromise
+	//	*Command_RegisterCallback
+	//	*Command_RegisterListener
+	//	*Command_CreateClientTask
+	//	*Command_AcquireClientTask
+	//	*Command_ReleaseClientTask
+	//	*Command_SuspendClientTask
+	//	*Command_FulfillClientTask
+	//	*Command_FenceClientTask
+	//	*Command_HeartbeatClientTasks
+	//	*Command_HaltClientTask
+	//	*Command_ContinueClientTask
+	//	*Command_UnblocksDelivered
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -516,6 +539,132 @@ func (x *Command) GetImportDone() *ImportDone {
 	return nil
 }
 
+func (x *Command) GetCreateClientPromise() *v1.CreateClientPromiseRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CreateClientPromise); ok {
+			return x.CreateClientPromise
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSettleClientPromise() *v1.SettleClientPromiseRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SettleClientPromise); ok {
+			return x.SettleClientPromise
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRegisterCallback() *v1.RegisterCallbackRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RegisterCallback); ok {
+			return x.RegisterCallback
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRegisterListener() *v1.RegisterListenerRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RegisterListener); ok {
+			return x.RegisterListener
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCreateClientTask() *v1.CreateClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CreateClientTask); ok {
+			return x.CreateClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAcquireClientTask() *v1.AcquireClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_AcquireClientTask); ok {
+			return x.AcquireClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReleaseClientTask() *v1.ReleaseClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_ReleaseClientTask); ok {
+			return x.ReleaseClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSuspendClientTask() *v1.SuspendClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SuspendClientTask); ok {
+			return x.SuspendClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetFulfillClientTask() *v1.FulfillClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_FulfillClientTask); ok {
+			return x.FulfillClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetFenceClientTask() *v1.FenceClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_FenceClientTask); ok {
+			return x.FenceClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetHeartbeatClientTasks() *v1.HeartbeatClientTasksRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_HeartbeatClientTasks); ok {
+			return x.HeartbeatClientTasks
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetHaltClientTask() *v1.HaltClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_HaltClientTask); ok {
+			return x.HaltClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetContinueClientTask() *v1.ContinueClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_ContinueClientTask); ok {
+			return x.ContinueClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUnblocksDelivered() *UnblocksDelivered {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_UnblocksDelivered); ok {
+			return x.UnblocksDelivered
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -626,6 +775,64 @@ type Command_ImportDone struct {
 	ImportDone *ImportDone `protobuf:"bytes,62,opt,name=import_done,json=importDone,proto3,oneof"`
 }
 
+type Command_CreateClientPromise struct {
+	// By clients of ClientTasks.
+	CreateClientPromise *v1.CreateClientPromiseRequest `protobuf:"bytes,80,opt,name=create_client_promise,json=createClientPromise,proto3,oneof"`
+}
+
+type Command_SettleClientPromise struct {
+	SettleClientPromise *v1.SettleClientPromiseRequest `protobuf:"bytes,81,opt,name=settle_client_promise,json=settleClientPromise,proto3,oneof"`
+}
+
+type Command_RegisterCallback struct {
+	RegisterCallback *v1.RegisterCallbackRequest `protobuf:"bytes,82,opt,name=register_callback,json=registerCallback,proto3,oneof"`
+}
+
+type Command_RegisterListener struct {
+	RegisterListener *v1.RegisterListenerRequest `protobuf:"bytes,83,opt,name=register_listener,json=registerListener,proto3,oneof"`
+}
+
+type Command_CreateClientTask struct {
+	CreateClientTask *v1.CreateClientTaskRequest `protobuf:"bytes,84,opt,name=create_client_task,json=createClientTask,proto3,oneof"`
+}
+
+type Command_AcquireClientTask struct {
+	AcquireClientTask *v1.AcquireClientTaskRequest `protobuf:"bytes,85,opt,name=acquire_client_task,json=acquireClientTask,proto3,oneof"`
+}
+
+type Command_ReleaseClientTask struct {
+	ReleaseClientTask *v1.ReleaseClientTaskRequest `protobuf:"bytes,86,opt,name=release_client_task,json=releaseClientTask,proto3,oneof"`
+}
+
+type Command_SuspendClientTask struct {
+	SuspendClientTask *v1.SuspendClientTaskRequest `protobuf:"bytes,87,opt,name=suspend_client_task,json=suspendClientTask,proto3,oneof"`
+}
+
+type Command_FulfillClientTask struct {
+	FulfillClientTask *v1.FulfillClientTaskRequest `protobuf:"bytes,88,opt,name=fulfill_client_task,json=fulfillClientTask,proto3,oneof"`
+}
+
+type Command_FenceClientTask struct {
+	FenceClientTask *v1.FenceClientTaskRequest `protobuf:"bytes,89,opt,name=fence_client_task,json=fenceClientTask,proto3,oneof"`
+}
+
+type Command_HeartbeatClientTasks struct {
+	// The id is that of the first task. Tasks of other partitions are ignored.
+	HeartbeatClientTasks *v1.HeartbeatClientTasksRequest `protobuf:"bytes,90,opt,name=heartbeat_client_tasks,json=heartbeatClientTasks,proto3,oneof"`
+}
+
+type Command_HaltClientTask struct {
+	HaltClientTask *v1.HaltClientTaskRequest `protobuf:"bytes,91,opt,name=halt_client_task,json=haltClientTask,proto3,oneof"`
+}
+
+type Command_ContinueClientTask struct {
+	ContinueClientTask *v1.ContinueClientTaskRequest `protobuf:"bytes,92,opt,name=continue_client_task,json=continueClientTask,proto3,oneof"`
+}
+
+type Command_UnblocksDelivered struct {
+	UnblocksDelivered *UnblocksDelivered `protobuf:"bytes,93,opt,name=unblocks_delivered,json=unblocksDelivered,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -678,6 +885,140 @@ func (*Command_Import) isCommand_Kind() {}
 
 func (*Command_ImportDone) isCommand_Kind() {}
 
+func (*Command_CreateClientPromise) isCommand_Kind() {}
+
+func (*Command_SettleClientPromise) isCommand_Kind() {}
+
+func (*Command_RegisterCallback) isCommand_Kind() {}
+
+func (*Command_RegisterListener) isCommand_Kind() {}
+
+func (*Command_CreateClientTask) isCommand_Kind() {}
+
+func (*Command_AcquireClientTask) isCommand_Kind() {}
+
+func (*Command_ReleaseClientTask) isCommand_Kind() {}
+
+func (*Command_SuspendClientTask) isCommand_Kind() {}
+
+func (*Command_FulfillClientTask) isCommand_Kind() {}
+
+func (*Command_FenceClientTask) isCommand_Kind() {}
+
+func (*Command_HeartbeatClientTasks) isCommand_Kind() {}
+
+func (*Command_HaltClientTask) isCommand_Kind() {}
+
+func (*Command_ContinueClientTask) isCommand_Kind() {}
+
+func (*Command_UnblocksDelivered) isCommand_Kind() {}
+
+// UnblocksDelivered removes unblocks that have reached their addresses. A leader proposes it; what is gone is ignored.
+type UnblocksDelivered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unblocks      []*UnblockRef          `protobuf:"bytes,1,rep,name=unblocks,proto3" json:"unblocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnblocksDelivered) Reset() {
+	*x = UnblocksDelivered{}
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnblocksDelivered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnblocksDelivered) ProtoMessage() {}
+
+func (x *UnblocksDelivered) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnblocksDelivered.ProtoReflect.Descriptor instead.
+func (*UnblocksDelivered) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UnblocksDelivered) GetUnblocks() []*UnblockRef {
+	if x != nil {
+		return x.Unblocks
+	}
+	return nil
+}
+
+// UnblockRef names an address that is to be told of a settled promise.
+type UnblockRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnblockRef) Reset() {
+	*x = UnblockRef{}
+	mi := &file_command_v1_command_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnblockRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnblockRef) ProtoMessage() {}
+
+func (x *UnblockRef) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnblockRef.ProtoReflect.Descriptor instead.
+func (*UnblockRef) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UnblockRef) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *UnblockRef) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UnblockRef) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 // Import stores rows of a restored state, which need not be a whole state. The partition is empty before the first, and
 // refuses nearly everything else until ImportDone. A row that is stored twice is the same.
 type Import struct {
@@ -691,7 +1032,7 @@ type Import struct {
 
 func (x *Import) Reset() {
 	*x = Import{}
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +1044,7 @@ func (x *Import) String() string {
 func (*Import) ProtoMessage() {}
 
 func (x *Import) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +1057,7 @@ func (x *Import) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Import.ProtoReflect.Descriptor instead.
 func (*Import) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Import) GetRestore() uint64 {
@@ -743,7 +1084,7 @@ type ImportRow struct {
 
 func (x *ImportRow) Reset() {
 	*x = ImportRow{}
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1096,7 @@ func (x *ImportRow) String() string {
 func (*ImportRow) ProtoMessage() {}
 
 func (x *ImportRow) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1109,7 @@ func (x *ImportRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRow.ProtoReflect.Descriptor instead.
 func (*ImportRow) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ImportRow) GetKey() []byte {
@@ -804,7 +1145,7 @@ type ImportDone struct {
 
 func (x *ImportDone) Reset() {
 	*x = ImportDone{}
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1157,7 @@ func (x *ImportDone) String() string {
 func (*ImportDone) ProtoMessage() {}
 
 func (x *ImportDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1170,7 @@ func (x *ImportDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDone.ProtoReflect.Descriptor instead.
 func (*ImportDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ImportDone) GetRestore() uint64 {
@@ -879,7 +1220,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1232,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1245,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RaiseLevel) GetLevel() uint64 {
@@ -930,7 +1271,7 @@ type InheritLeases struct {
 
 func (x *InheritLeases) Reset() {
 	*x = InheritLeases{}
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1283,7 @@ func (x *InheritLeases) String() string {
 func (*InheritLeases) ProtoMessage() {}
 
 func (x *InheritLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1296,7 @@ func (x *InheritLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeases.ProtoReflect.Descriptor instead.
 func (*InheritLeases) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InheritLeases) GetNowMs() int64 {
@@ -991,7 +1332,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1344,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1357,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetWorker() string {
@@ -1050,7 +1391,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1403,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1416,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Tick) GetLimit() uint32 {
@@ -1101,7 +1442,7 @@ type RegisterFunctions struct {
 
 func (x *RegisterFunctions) Reset() {
 	*x = RegisterFunctions{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1454,7 @@ func (x *RegisterFunctions) String() string {
 func (*RegisterFunctions) ProtoMessage() {}
 
 func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1467,7 @@ func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctions.ProtoReflect.Descriptor instead.
 func (*RegisterFunctions) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegisterFunctions) GetFunctions() []string {
@@ -1158,7 +1499,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1511,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1524,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 // Deliver applies messages of another partition's outbox, in order. It skips messages up to the last number
@@ -1201,7 +1542,7 @@ type Deliver struct {
 
 func (x *Deliver) Reset() {
 	*x = Deliver{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1554,7 @@ func (x *Deliver) String() string {
 func (*Deliver) ProtoMessage() {}
 
 func (x *Deliver) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1567,7 @@ func (x *Deliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deliver.ProtoReflect.Descriptor instead.
 func (*Deliver) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Deliver) GetSource() uint32 {
@@ -1267,7 +1608,7 @@ type EntityRef struct {
 
 func (x *EntityRef) Reset() {
 	*x = EntityRef{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1620,7 @@ func (x *EntityRef) String() string {
 func (*EntityRef) ProtoMessage() {}
 
 func (x *EntityRef) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1633,7 @@ func (x *EntityRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityRef.ProtoReflect.Descriptor instead.
 func (*EntityRef) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EntityRef) GetNamespace() string {
@@ -1324,7 +1665,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1677,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1690,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -1392,7 +1733,7 @@ type EnterCut struct {
 
 func (x *EnterCut) Reset() {
 	*x = EnterCut{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1745,7 @@ func (x *EnterCut) String() string {
 func (*EnterCut) ProtoMessage() {}
 
 func (x *EnterCut) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1758,7 @@ func (x *EnterCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCut.ProtoReflect.Descriptor instead.
 func (*EnterCut) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EnterCut) GetCut() uint64 {
@@ -1461,7 +1802,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1814,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1827,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -1760,7 +2101,7 @@ type EndChild struct {
 
 func (x *EndChild) Reset() {
 	*x = EndChild{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +2113,7 @@ func (x *EndChild) String() string {
 func (*EndChild) ProtoMessage() {}
 
 func (x *EndChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +2126,7 @@ func (x *EndChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
 func (*EndChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EndChild) GetPromiseId() string {
@@ -1828,7 +2169,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2181,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2194,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -1873,7 +2214,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2226,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2239,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -1918,7 +2259,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2271,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2284,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1966,7 +2307,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2319,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2332,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -2021,7 +2362,7 @@ type StartCall struct {
 
 func (x *StartCall) Reset() {
 	*x = StartCall{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2374,7 @@ func (x *StartCall) String() string {
 func (*StartCall) ProtoMessage() {}
 
 func (x *StartCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2387,7 @@ func (x *StartCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
 func (*StartCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartCall) GetStart() *v1.StartSend {
@@ -2075,7 +2416,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2428,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2441,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -2133,7 +2474,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2486,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2499,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -2247,7 +2588,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2600,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2613,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -2291,7 +2632,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2644,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2657,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -2330,7 +2671,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2683,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2696,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -2404,6 +2745,10 @@ type Reply struct {
 	//	*Reply_Purge
 	//	*Reply_Import
 	//	*Reply_ImportDone
+	//	*Reply_ClientTask
+	//	*Reply_Fence
+	//	*Reply_ClientHeartbeat
+	//	*Reply_UnblocksDelivered
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2411,7 +2756,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2768,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2781,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2689,6 +3034,42 @@ func (x *Reply) GetImportDone() *ImportDoneReply {
 	return nil
 }
 
+func (x *Reply) GetClientTask() *v1.ClientTaskResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_ClientTask); ok {
+			return x.ClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetFence() *v1.FenceClientTaskResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_Fence); ok {
+			return x.Fence
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetClientHeartbeat() *v1.HeartbeatClientTasksResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_ClientHeartbeat); ok {
+			return x.ClientHeartbeat
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetUnblocksDelivered() *UnblocksDeliveredReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_UnblocksDelivered); ok {
+			return x.UnblocksDelivered
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -2802,6 +3183,22 @@ type Reply_ImportDone struct {
 	ImportDone *ImportDoneReply `protobuf:"bytes,62,opt,name=import_done,json=importDone,proto3,oneof"`
 }
 
+type Reply_ClientTask struct {
+	ClientTask *v1.ClientTaskResponse `protobuf:"bytes,80,opt,name=client_task,json=clientTask,proto3,oneof"`
+}
+
+type Reply_Fence struct {
+	Fence *v1.FenceClientTaskResponse `protobuf:"bytes,81,opt,name=fence,proto3,oneof"`
+}
+
+type Reply_ClientHeartbeat struct {
+	ClientHeartbeat *v1.HeartbeatClientTasksResponse `protobuf:"bytes,82,opt,name=client_heartbeat,json=clientHeartbeat,proto3,oneof"`
+}
+
+type Reply_UnblocksDelivered struct {
+	UnblocksDelivered *UnblocksDeliveredReply `protobuf:"bytes,83,opt,name=unblocks_delivered,json=unblocksDelivered,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -2856,6 +3253,50 @@ func (*Reply_Import) isReply_Kind() {}
 
 func (*Reply_ImportDone) isReply_Kind() {}
 
+func (*Reply_ClientTask) isReply_Kind() {}
+
+func (*Reply_Fence) isReply_Kind() {}
+
+func (*Reply_ClientHeartbeat) isReply_Kind() {}
+
+func (*Reply_UnblocksDelivered) isReply_Kind() {}
+
+type UnblocksDeliveredReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnblocksDeliveredReply) Reset() {
+	*x = UnblocksDeliveredReply{}
+	mi := &file_command_v1_command_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnblocksDeliveredReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnblocksDeliveredReply) ProtoMessage() {}
+
+func (x *UnblocksDeliveredReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnblocksDeliveredReply.ProtoReflect.Descriptor instead.
+func (*UnblocksDeliveredReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+}
+
 type ImportReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The import of this restore has ended: nothing was stored.
@@ -2866,7 +3307,7 @@ type ImportReply struct {
 
 func (x *ImportReply) Reset() {
 	*x = ImportReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +3319,7 @@ func (x *ImportReply) String() string {
 func (*ImportReply) ProtoMessage() {}
 
 func (x *ImportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +3332,7 @@ func (x *ImportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportReply.ProtoReflect.Descriptor instead.
 func (*ImportReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ImportReply) GetDone() bool {
@@ -2911,7 +3352,7 @@ type ImportDoneReply struct {
 
 func (x *ImportDoneReply) Reset() {
 	*x = ImportDoneReply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3364,7 @@ func (x *ImportDoneReply) String() string {
 func (*ImportDoneReply) ProtoMessage() {}
 
 func (x *ImportDoneReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3377,7 @@ func (x *ImportDoneReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDoneReply.ProtoReflect.Descriptor instead.
 func (*ImportDoneReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ImportDoneReply) GetMore() bool {
@@ -2953,14 +3394,18 @@ type PromiseAnswer struct {
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The answer showed a pending promise; else a settled one, which does not change any more.
-	Pending       bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	Pending bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	// The answer was this one, with the promise.
+	ClientTask *v1.ClientTaskResponse `protobuf:"bytes,4,opt,name=client_task,json=clientTask,proto3" json:"client_task,omitempty"`
+	// The answer was that of a fence.
+	Fence         bool `protobuf:"varint,5,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3417,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3430,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -3009,6 +3454,20 @@ func (x *PromiseAnswer) GetPending() bool {
 	return false
 }
 
+func (x *PromiseAnswer) GetClientTask() *v1.ClientTaskResponse {
+	if x != nil {
+		return x.ClientTask
+	}
+	return nil
+}
+
+func (x *PromiseAnswer) GetFence() bool {
+	if x != nil {
+		return x.Fence
+	}
+	return false
+}
+
 type RaiseLevelReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state's level afterwards.
@@ -3019,7 +3478,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3490,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3503,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -3066,7 +3525,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3537,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3550,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -3118,7 +3577,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3589,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3602,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -3169,7 +3628,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3640,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3653,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -3214,7 +3673,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3226,7 +3685,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3239,7 +3698,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -3262,7 +3721,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3733,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3746,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -3319,7 +3778,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3790,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3803,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 type EnterCutReply struct {
@@ -3360,7 +3819,7 @@ type EnterCutReply struct {
 
 func (x *EnterCutReply) Reset() {
 	*x = EnterCutReply{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3831,7 @@ func (x *EnterCutReply) String() string {
 func (*EnterCutReply) ProtoMessage() {}
 
 func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3844,7 @@ func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCutReply.ProtoReflect.Descriptor instead.
 func (*EnterCutReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EnterCutReply) GetCut() uint64 {
@@ -3410,7 +3869,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3881,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3894,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -3450,7 +3909,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3921,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3934,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -3509,7 +3968,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3980,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3993,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Detail) GetKey() string {
@@ -3572,6 +4031,11 @@ type Query struct {
 	//	*Query_Entity
 	//	*Query_Entities
 	//	*Query_EntityAnswer
+	//	*Query_ClientTask
+	//	*Query_Promises
+	//	*Query_ClientTasks
+	//	*Query_Messages
+	//	*Query_Snapshot
 	Kind          isQuery_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3579,7 +4043,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +4055,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +4068,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Query) GetNamespace() string {
@@ -3754,6 +4218,51 @@ func (x *Query) GetEntityAnswer() *EntityAnswerQuery {
 	return nil
 }
 
+func (x *Query) GetClientTask() *v1.GetClientTaskRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_ClientTask); ok {
+			return x.ClientTask
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetPromises() *v1.SearchPromisesRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Promises); ok {
+			return x.Promises
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetClientTasks() *v1.SearchClientTasksRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_ClientTasks); ok {
+			return x.ClientTasks
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetMessages() *MessagesQuery {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Messages); ok {
+			return x.Messages
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetSnapshot() *SnapshotQuery {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
 type isQuery_Kind interface {
 	isQuery_Kind()
 }
@@ -3817,6 +4326,27 @@ type Query_EntityAnswer struct {
 	EntityAnswer *EntityAnswerQuery `protobuf:"bytes,32,opt,name=entity_answer,json=entityAnswer,proto3,oneof"`
 }
 
+type Query_ClientTask struct {
+	ClientTask *v1.GetClientTaskRequest `protobuf:"bytes,40,opt,name=client_task,json=clientTask,proto3,oneof"`
+}
+
+type Query_Promises struct {
+	// One partition's part of a search.
+	Promises *v1.SearchPromisesRequest `protobuf:"bytes,41,opt,name=promises,proto3,oneof"`
+}
+
+type Query_ClientTasks struct {
+	ClientTasks *v1.SearchClientTasksRequest `protobuf:"bytes,42,opt,name=client_tasks,json=clientTasks,proto3,oneof"`
+}
+
+type Query_Messages struct {
+	Messages *MessagesQuery `protobuf:"bytes,43,opt,name=messages,proto3,oneof"`
+}
+
+type Query_Snapshot struct {
+	Snapshot *SnapshotQuery `protobuf:"bytes,44,opt,name=snapshot,proto3,oneof"`
+}
+
 func (*Query_Describe) isQuery_Kind() {}
 
 func (*Query_Result) isQuery_Kind() {}
@@ -3845,6 +4375,161 @@ func (*Query_Entities) isQuery_Kind() {}
 
 func (*Query_EntityAnswer) isQuery_Kind() {}
 
+func (*Query_ClientTask) isQuery_Kind() {}
+
+func (*Query_Promises) isQuery_Kind() {}
+
+func (*Query_ClientTasks) isQuery_Kind() {}
+
+func (*Query_Messages) isQuery_Kind() {}
+
+func (*Query_Snapshot) isQuery_Kind() {}
+
+// MessagesQuery asks for the messages that wait for an address: executes of pending client tasks, and unblocks.
+type MessagesQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The whole address.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Also the addresses that begin with the address and a '/'.
+	Below bool `protobuf:"varint,2,opt,name=below,proto3" json:"below,omitempty"`
+	// At most so many of each kind; 0 means 100.
+	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// MessagesReply.execute_cursor and unblock_cursor of the previous page; empty in the first.
+	ExecuteCursor []byte `protobuf:"bytes,4,opt,name=execute_cursor,json=executeCursor,proto3" json:"execute_cursor,omitempty"`
+	UnblockCursor []byte `protobuf:"bytes,5,opt,name=unblock_cursor,json=unblockCursor,proto3" json:"unblock_cursor,omitempty"`
+	// Asks for the addresses, not for their messages: every address in the namespace that has any.
+	Addresses     bool `protobuf:"varint,6,opt,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesQuery) Reset() {
+	*x = MessagesQuery{}
+	mi := &file_command_v1_command_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesQuery) ProtoMessage() {}
+
+func (x *MessagesQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesQuery.ProtoReflect.Descriptor instead.
+func (*MessagesQuery) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *MessagesQuery) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *MessagesQuery) GetBelow() bool {
+	if x != nil {
+		return x.Below
+	}
+	return false
+}
+
+func (x *MessagesQuery) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *MessagesQuery) GetExecuteCursor() []byte {
+	if x != nil {
+		return x.ExecuteCursor
+	}
+	return nil
+}
+
+func (x *MessagesQuery) GetUnblockCursor() []byte {
+	if x != nil {
+		return x.UnblockCursor
+	}
+	return nil
+}
+
+func (x *MessagesQuery) GetAddresses() bool {
+	if x != nil {
+		return x.Addresses
+	}
+	return false
+}
+
+// SnapshotQuery asks for a part of all promises, tasks, timers and relations of a namespace in this partition.
+type SnapshotQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most so many objects; 0 means 1,000.
+	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// SnapshotReply.cursor of the previous page.
+	Cursor        []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotQuery) Reset() {
+	*x = SnapshotQuery{}
+	mi := &file_command_v1_command_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotQuery) ProtoMessage() {}
+
+func (x *SnapshotQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotQuery.ProtoReflect.Descriptor instead.
+func (*SnapshotQuery) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SnapshotQuery) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SnapshotQuery) GetCursor() []byte {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
 type EntityAnswerQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3853,7 +4538,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4550,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4563,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{49}
 }
 
 type TaskQuery struct {
@@ -3893,7 +4578,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +4590,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +4603,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -3951,7 +4636,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[46]
+	mi := &file_command_v1_command_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4648,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[46]
+	mi := &file_command_v1_command_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4661,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{46}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3998,7 +4683,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[47]
+	mi := &file_command_v1_command_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4695,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[47]
+	mi := &file_command_v1_command_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4708,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{47}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -4066,6 +4751,11 @@ type QueryReply struct {
 	//	*QueryReply_Entity
 	//	*QueryReply_Entities
 	//	*QueryReply_EntityAnswer
+	//	*QueryReply_ClientTask
+	//	*QueryReply_Promises
+	//	*QueryReply_ClientTasks
+	//	*QueryReply_Messages
+	//	*QueryReply_Snapshot
 	Kind          isQueryReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4073,7 +4763,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[48]
+	mi := &file_command_v1_command_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4775,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[48]
+	mi := &file_command_v1_command_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4788,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{48}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -4243,6 +4933,51 @@ func (x *QueryReply) GetEntityAnswer() *v1.CallEntityResponse {
 	return nil
 }
 
+func (x *QueryReply) GetClientTask() *v1.ClientTaskResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_ClientTask); ok {
+			return x.ClientTask
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetPromises() *v1.SearchPromisesResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Promises); ok {
+			return x.Promises
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetClientTasks() *v1.SearchClientTasksResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_ClientTasks); ok {
+			return x.ClientTasks
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetMessages() *MessagesReply {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Messages); ok {
+			return x.Messages
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetSnapshot() *SnapshotReply {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
 type isQueryReply_Kind interface {
 	isQueryReply_Kind()
 }
@@ -4307,6 +5042,26 @@ type QueryReply_EntityAnswer struct {
 	EntityAnswer *v1.CallEntityResponse `protobuf:"bytes,32,opt,name=entity_answer,json=entityAnswer,proto3,oneof"`
 }
 
+type QueryReply_ClientTask struct {
+	ClientTask *v1.ClientTaskResponse `protobuf:"bytes,40,opt,name=client_task,json=clientTask,proto3,oneof"`
+}
+
+type QueryReply_Promises struct {
+	Promises *v1.SearchPromisesResponse `protobuf:"bytes,41,opt,name=promises,proto3,oneof"`
+}
+
+type QueryReply_ClientTasks struct {
+	ClientTasks *v1.SearchClientTasksResponse `protobuf:"bytes,42,opt,name=client_tasks,json=clientTasks,proto3,oneof"`
+}
+
+type QueryReply_Messages struct {
+	Messages *MessagesReply `protobuf:"bytes,43,opt,name=messages,proto3,oneof"`
+}
+
+type QueryReply_Snapshot struct {
+	Snapshot *SnapshotReply `protobuf:"bytes,44,opt,name=snapshot,proto3,oneof"`
+}
+
 func (*QueryReply_Error) isQueryReply_Kind() {}
 
 func (*QueryReply_Describe) isQueryReply_Kind() {}
@@ -4337,6 +5092,431 @@ func (*QueryReply_Entities) isQueryReply_Kind() {}
 
 func (*QueryReply_EntityAnswer) isQueryReply_Kind() {}
 
+func (*QueryReply_ClientTask) isQueryReply_Kind() {}
+
+func (*QueryReply_Promises) isQueryReply_Kind() {}
+
+func (*QueryReply_ClientTasks) isQueryReply_Kind() {}
+
+func (*QueryReply_Messages) isQueryReply_Kind() {}
+
+func (*QueryReply_Snapshot) isQueryReply_Kind() {}
+
+// MessagesReply lists messages, by address, then executes by the time at which the address is told again, unblocks by
+// promise.
+type MessagesReply struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Executes []*ExecuteMessage      `protobuf:"bytes,1,rep,name=executes,proto3" json:"executes,omitempty"`
+	Unblocks []*UnblockMessage      `protobuf:"bytes,2,rep,name=unblocks,proto3" json:"unblocks,omitempty"`
+	// Empty if there is nothing more.
+	ExecuteCursor []byte   `protobuf:"bytes,3,opt,name=execute_cursor,json=executeCursor,proto3" json:"execute_cursor,omitempty"`
+	UnblockCursor []byte   `protobuf:"bytes,4,opt,name=unblock_cursor,json=unblockCursor,proto3" json:"unblock_cursor,omitempty"`
+	Addresses     []string `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesReply) Reset() {
+	*x = MessagesReply{}
+	mi := &file_command_v1_command_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesReply) ProtoMessage() {}
+
+func (x *MessagesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesReply.ProtoReflect.Descriptor instead.
+func (*MessagesReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *MessagesReply) GetExecutes() []*ExecuteMessage {
+	if x != nil {
+		return x.Executes
+	}
+	return nil
+}
+
+func (x *MessagesReply) GetUnblocks() []*UnblockMessage {
+	if x != nil {
+		return x.Unblocks
+	}
+	return nil
+}
+
+func (x *MessagesReply) GetExecuteCursor() []byte {
+	if x != nil {
+		return x.ExecuteCursor
+	}
+	return nil
+}
+
+func (x *MessagesReply) GetUnblockCursor() []byte {
+	if x != nil {
+		return x.UnblockCursor
+	}
+	return nil
+}
+
+func (x *MessagesReply) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type ExecuteMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecuteMessage) Reset() {
+	*x = ExecuteMessage{}
+	mi := &file_command_v1_command_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecuteMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecuteMessage) ProtoMessage() {}
+
+func (x *ExecuteMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecuteMessage.ProtoReflect.Descriptor instead.
+func (*ExecuteMessage) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ExecuteMessage) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ExecuteMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExecuteMessage) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type UnblockMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Promise       *v1.Promise            `protobuf:"bytes,2,opt,name=promise,proto3" json:"promise,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnblockMessage) Reset() {
+	*x = UnblockMessage{}
+	mi := &file_command_v1_command_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnblockMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnblockMessage) ProtoMessage() {}
+
+func (x *UnblockMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnblockMessage.ProtoReflect.Descriptor instead.
+func (*UnblockMessage) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *UnblockMessage) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *UnblockMessage) GetPromise() *v1.Promise {
+	if x != nil {
+		return x.Promise
+	}
+	return nil
+}
+
+// SnapshotReply has whole objects of a namespace: promises ascending by id, each with all that belongs to it.
+type SnapshotReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Promises      []*v1.Promise          `protobuf:"bytes,1,rep,name=promises,proto3" json:"promises,omitempty"`
+	Tasks         []*v1.ClientTask       `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	PromiseTimers []*SnapshotTimer       `protobuf:"bytes,3,rep,name=promise_timers,json=promiseTimers,proto3" json:"promise_timers,omitempty"`
+	TaskTimers    []*SnapshotTimer       `protobuf:"bytes,4,rep,name=task_timers,json=taskTimers,proto3" json:"task_timers,omitempty"`
+	Callbacks     []*SnapshotPair        `protobuf:"bytes,5,rep,name=callbacks,proto3" json:"callbacks,omitempty"`
+	Listeners     []*SnapshotPair        `protobuf:"bytes,6,rep,name=listeners,proto3" json:"listeners,omitempty"`
+	Executes      []*ExecuteMessage      `protobuf:"bytes,7,rep,name=executes,proto3" json:"executes,omitempty"`
+	Unblocks      []*UnblockRef          `protobuf:"bytes,8,rep,name=unblocks,proto3" json:"unblocks,omitempty"`
+	// Empty if there is nothing more.
+	Cursor        []byte `protobuf:"bytes,9,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotReply) Reset() {
+	*x = SnapshotReply{}
+	mi := &file_command_v1_command_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotReply) ProtoMessage() {}
+
+func (x *SnapshotReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotReply.ProtoReflect.Descriptor instead.
+func (*SnapshotReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *SnapshotReply) GetPromises() []*v1.Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetTasks() []*v1.ClientTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetPromiseTimers() []*SnapshotTimer {
+	if x != nil {
+		return x.PromiseTimers
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetTaskTimers() []*SnapshotTimer {
+	if x != nil {
+		return x.TaskTimers
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetCallbacks() []*SnapshotPair {
+	if x != nil {
+		return x.Callbacks
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetListeners() []*SnapshotPair {
+	if x != nil {
+		return x.Listeners
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetExecutes() []*ExecuteMessage {
+	if x != nil {
+		return x.Executes
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetUnblocks() []*UnblockRef {
+	if x != nil {
+		return x.Unblocks
+	}
+	return nil
+}
+
+func (x *SnapshotReply) GetCursor() []byte {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+// SnapshotTimer is a deadline of a promise or a task; lease distinguishes the two timers of a task.
+type SnapshotTimer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	Lease         bool                   `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotTimer) Reset() {
+	*x = SnapshotTimer{}
+	mi := &file_command_v1_command_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotTimer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotTimer) ProtoMessage() {}
+
+func (x *SnapshotTimer) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotTimer.ProtoReflect.Descriptor instead.
+func (*SnapshotTimer) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *SnapshotTimer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SnapshotTimer) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *SnapshotTimer) GetLease() bool {
+	if x != nil {
+		return x.Lease
+	}
+	return false
+}
+
+// SnapshotPair is (awaiter, awaited), or (promise, address).
+type SnapshotPair struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         string                 `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
+	Second        string                 `protobuf:"bytes,2,opt,name=second,proto3" json:"second,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotPair) Reset() {
+	*x = SnapshotPair{}
+	mi := &file_command_v1_command_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotPair) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotPair) ProtoMessage() {}
+
+func (x *SnapshotPair) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotPair.ProtoReflect.Descriptor instead.
+func (*SnapshotPair) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *SnapshotPair) GetFirst() string {
+	if x != nil {
+		return x.First
+	}
+	return ""
+}
+
+func (x *SnapshotPair) GetSecond() string {
+	if x != nil {
+		return x.Second
+	}
+	return ""
+}
+
 type HeldReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*v1.TaskToken        `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -4346,7 +5526,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[49]
+	mi := &file_command_v1_command_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +5538,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[49]
+	mi := &file_command_v1_command_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +5551,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{49}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -4391,7 +5571,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[50]
+	mi := &file_command_v1_command_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +5583,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[50]
+	mi := &file_command_v1_command_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +5596,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{50}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -4430,18 +5610,19 @@ var File_command_v1_command_proto protoreflect.FileDescriptor
 
 const file_command_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\x1a\x19perdure/v1/entities.proto\"\x8c\x01\n" +
+	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x1dperdure/v1/client_tasks.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\x1a\x19perdure/v1/entities.proto\"\xb4\x01\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
-	"\x06grants\x18\x03 \x03(\v2\x19.perdure.command.v1.GrantR\x06grants\"\xa8\x01\n" +
+	"\x06grants\x18\x03 \x03(\v2\x19.perdure.command.v1.GrantR\x06grants\x12&\n" +
+	"\x0fclient_retry_ms\x18\x04 \x01(\x03R\rclientRetryMs\"\xa8\x01\n" +
 	"\x05Grant\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\xc5\r\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\x93\x17\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -4477,8 +5658,29 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purge\x124\n" +
 	"\x06import\x18= \x01(\v2\x1a.perdure.command.v1.ImportH\x00R\x06import\x12A\n" +
 	"\vimport_done\x18> \x01(\v2\x1e.perdure.command.v1.ImportDoneH\x00R\n" +
-	"importDoneB\x06\n" +
-	"\x04kind\"U\n" +
+	"importDone\x12\\\n" +
+	"\x15create_client_promise\x18P \x01(\v2&.perdure.v1.CreateClientPromiseRequestH\x00R\x13createClientPromise\x12\\\n" +
+	"\x15settle_client_promise\x18Q \x01(\v2&.perdure.v1.SettleClientPromiseRequestH\x00R\x13settleClientPromise\x12R\n" +
+	"\x11register_callback\x18R \x01(\v2#.perdure.v1.RegisterCallbackRequestH\x00R\x10registerCallback\x12R\n" +
+	"\x11register_listener\x18S \x01(\v2#.perdure.v1.RegisterListenerRequestH\x00R\x10registerListener\x12S\n" +
+	"\x12create_client_task\x18T \x01(\v2#.perdure.v1.CreateClientTaskRequestH\x00R\x10createClientTask\x12V\n" +
+	"\x13acquire_client_task\x18U \x01(\v2$.perdure.v1.AcquireClientTaskRequestH\x00R\x11acquireClientTask\x12V\n" +
+	"\x13release_client_task\x18V \x01(\v2$.perdure.v1.ReleaseClientTaskRequestH\x00R\x11releaseClientTask\x12V\n" +
+	"\x13suspend_client_task\x18W \x01(\v2$.perdure.v1.SuspendClientTaskRequestH\x00R\x11suspendClientTask\x12V\n" +
+	"\x13fulfill_client_task\x18X \x01(\v2$.perdure.v1.FulfillClientTaskRequestH\x00R\x11fulfillClientTask\x12P\n" +
+	"\x11fence_client_task\x18Y \x01(\v2\".perdure.v1.FenceClientTaskRequestH\x00R\x0ffenceClientTask\x12_\n" +
+	"\x16heartbeat_client_tasks\x18Z \x01(\v2'.perdure.v1.HeartbeatClientTasksRequestH\x00R\x14heartbeatClientTasks\x12M\n" +
+	"\x10halt_client_task\x18[ \x01(\v2!.perdure.v1.HaltClientTaskRequestH\x00R\x0ehaltClientTask\x12Y\n" +
+	"\x14continue_client_task\x18\\ \x01(\v2%.perdure.v1.ContinueClientTaskRequestH\x00R\x12continueClientTask\x12V\n" +
+	"\x12unblocks_delivered\x18] \x01(\v2%.perdure.command.v1.UnblocksDeliveredH\x00R\x11unblocksDeliveredB\x06\n" +
+	"\x04kind\"O\n" +
+	"\x11UnblocksDelivered\x12:\n" +
+	"\bunblocks\x18\x01 \x03(\v2\x1e.perdure.command.v1.UnblockRefR\bunblocks\"T\n" +
+	"\n" +
+	"UnblockRef\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"U\n" +
 	"\x06Import\x12\x18\n" +
 	"\arestore\x18\x01 \x01(\x04R\arestore\x121\n" +
 	"\x04rows\x18\x02 \x03(\v2\x1d.perdure.command.v1.ImportRowR\x04rows\"3\n" +
@@ -4601,7 +5803,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xb7\r\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xeb\x0f\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -4633,16 +5835,25 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purge\x129\n" +
 	"\x06import\x18= \x01(\v2\x1f.perdure.command.v1.ImportReplyH\x00R\x06import\x12F\n" +
 	"\vimport_done\x18> \x01(\v2#.perdure.command.v1.ImportDoneReplyH\x00R\n" +
-	"importDoneB\x06\n" +
-	"\x04kind\"!\n" +
+	"importDone\x12A\n" +
+	"\vclient_task\x18P \x01(\v2\x1e.perdure.v1.ClientTaskResponseH\x00R\n" +
+	"clientTask\x12;\n" +
+	"\x05fence\x18Q \x01(\v2#.perdure.v1.FenceClientTaskResponseH\x00R\x05fence\x12U\n" +
+	"\x10client_heartbeat\x18R \x01(\v2(.perdure.v1.HeartbeatClientTasksResponseH\x00R\x0fclientHeartbeat\x12[\n" +
+	"\x12unblocks_delivered\x18S \x01(\v2*.perdure.command.v1.UnblocksDeliveredReplyH\x00R\x11unblocksDeliveredB\x06\n" +
+	"\x04kind\"\x18\n" +
+	"\x16UnblocksDeliveredReply\"!\n" +
 	"\vImportReply\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\"%\n" +
 	"\x0fImportDoneReply\x12\x12\n" +
-	"\x04more\x18\x01 \x01(\bR\x04more\"[\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"\xb2\x01\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
-	"\apending\x18\x03 \x01(\bR\apending\"'\n" +
+	"\apending\x18\x03 \x01(\bR\apending\x12?\n" +
+	"\vclient_task\x18\x04 \x01(\v2\x1e.perdure.v1.ClientTaskResponseR\n" +
+	"clientTask\x12\x14\n" +
+	"\x05fence\x18\x05 \x01(\bR\x05fence\"'\n" +
 	"\x0fRaiseLevelReply\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\x04R\x05level\"D\n" +
 	"\x12InheritLeasesReply\x12\x1a\n" +
@@ -4672,7 +5883,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\x1a.perdure.command.v1.DetailR\adetails\"0\n" +
 	"\x06Detail\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x81\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xd4\t\n" +
 	"\x05Query\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x129\n" +
@@ -4690,8 +5901,24 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fnode_outcome\x18\x14 \x01(\v2\x1e.perdure.v1.NodeOutcomeRequestH\x00R\vnodeOutcome\x126\n" +
 	"\x06entity\x18\x1e \x01(\v2\x1c.perdure.v1.GetEntityRequestH\x00R\x06entity\x12=\n" +
 	"\bentities\x18\x1f \x01(\v2\x1f.perdure.v1.ListEntitiesRequestH\x00R\bentities\x12L\n" +
-	"\rentity_answer\x18  \x01(\v2%.perdure.command.v1.EntityAnswerQueryH\x00R\fentityAnswerB\x06\n" +
-	"\x04kind\"\x13\n" +
+	"\rentity_answer\x18  \x01(\v2%.perdure.command.v1.EntityAnswerQueryH\x00R\fentityAnswer\x12C\n" +
+	"\vclient_task\x18( \x01(\v2 .perdure.v1.GetClientTaskRequestH\x00R\n" +
+	"clientTask\x12?\n" +
+	"\bpromises\x18) \x01(\v2!.perdure.v1.SearchPromisesRequestH\x00R\bpromises\x12I\n" +
+	"\fclient_tasks\x18* \x01(\v2$.perdure.v1.SearchClientTasksRequestH\x00R\vclientTasks\x12?\n" +
+	"\bmessages\x18+ \x01(\v2!.perdure.command.v1.MessagesQueryH\x00R\bmessages\x12?\n" +
+	"\bsnapshot\x18, \x01(\v2!.perdure.command.v1.SnapshotQueryH\x00R\bsnapshotB\x06\n" +
+	"\x04kind\"\xc1\x01\n" +
+	"\rMessagesQuery\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05below\x18\x02 \x01(\bR\x05below\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12%\n" +
+	"\x0eexecute_cursor\x18\x04 \x01(\fR\rexecuteCursor\x12%\n" +
+	"\x0eunblock_cursor\x18\x05 \x01(\fR\runblockCursor\x12\x1c\n" +
+	"\taddresses\x18\x06 \x01(\bR\taddresses\"=\n" +
+	"\rSnapshotQuery\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\x13\n" +
 	"\x11EntityAnswerQuery\"b\n" +
 	"\tTaskQuery\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -4702,7 +5929,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x0eFunctionsQuery\x12\x1c\n" +
 	"\tfunctions\x18\x01 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
-	"\x04code\x18\x03 \x01(\tR\x04code\"\xee\x06\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\xc1\t\n" +
 	"\n" +
 	"QueryReply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x12:\n" +
@@ -4720,8 +5947,45 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fnode_outcome\x18\x14 \x01(\v2\x17.perdure.v1.NodeOutcomeH\x00R\vnodeOutcome\x127\n" +
 	"\x06entity\x18\x1e \x01(\v2\x1d.perdure.v1.GetEntityResponseH\x00R\x06entity\x12>\n" +
 	"\bentities\x18\x1f \x01(\v2 .perdure.v1.ListEntitiesResponseH\x00R\bentities\x12E\n" +
-	"\rentity_answer\x18  \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\fentityAnswerB\x06\n" +
-	"\x04kind\"8\n" +
+	"\rentity_answer\x18  \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\fentityAnswer\x12A\n" +
+	"\vclient_task\x18( \x01(\v2\x1e.perdure.v1.ClientTaskResponseH\x00R\n" +
+	"clientTask\x12@\n" +
+	"\bpromises\x18) \x01(\v2\".perdure.v1.SearchPromisesResponseH\x00R\bpromises\x12J\n" +
+	"\fclient_tasks\x18* \x01(\v2%.perdure.v1.SearchClientTasksResponseH\x00R\vclientTasks\x12?\n" +
+	"\bmessages\x18+ \x01(\v2!.perdure.command.v1.MessagesReplyH\x00R\bmessages\x12?\n" +
+	"\bsnapshot\x18, \x01(\v2!.perdure.command.v1.SnapshotReplyH\x00R\bsnapshotB\x06\n" +
+	"\x04kind\"\xfb\x01\n" +
+	"\rMessagesReply\x12>\n" +
+	"\bexecutes\x18\x01 \x03(\v2\".perdure.command.v1.ExecuteMessageR\bexecutes\x12>\n" +
+	"\bunblocks\x18\x02 \x03(\v2\".perdure.command.v1.UnblockMessageR\bunblocks\x12%\n" +
+	"\x0eexecute_cursor\x18\x03 \x01(\fR\rexecuteCursor\x12%\n" +
+	"\x0eunblock_cursor\x18\x04 \x01(\fR\runblockCursor\x12\x1c\n" +
+	"\taddresses\x18\x05 \x03(\tR\taddresses\"T\n" +
+	"\x0eExecuteMessage\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"Y\n" +
+	"\x0eUnblockMessage\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12-\n" +
+	"\apromise\x18\x02 \x01(\v2\x13.perdure.v1.PromiseR\apromise\"\x90\x04\n" +
+	"\rSnapshotReply\x12/\n" +
+	"\bpromises\x18\x01 \x03(\v2\x13.perdure.v1.PromiseR\bpromises\x12,\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x16.perdure.v1.ClientTaskR\x05tasks\x12H\n" +
+	"\x0epromise_timers\x18\x03 \x03(\v2!.perdure.command.v1.SnapshotTimerR\rpromiseTimers\x12B\n" +
+	"\vtask_timers\x18\x04 \x03(\v2!.perdure.command.v1.SnapshotTimerR\n" +
+	"taskTimers\x12>\n" +
+	"\tcallbacks\x18\x05 \x03(\v2 .perdure.command.v1.SnapshotPairR\tcallbacks\x12>\n" +
+	"\tlisteners\x18\x06 \x03(\v2 .perdure.command.v1.SnapshotPairR\tlisteners\x12>\n" +
+	"\bexecutes\x18\a \x03(\v2\".perdure.command.v1.ExecuteMessageR\bexecutes\x12:\n" +
+	"\bunblocks\x18\b \x03(\v2\x1e.perdure.command.v1.UnblockRefR\bunblocks\x12\x16\n" +
+	"\x06cursor\x18\t \x01(\fR\x06cursor\"J\n" +
+	"\rSnapshotTimer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\bR\x05lease\"<\n" +
+	"\fSnapshotPair\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\tR\x05first\x12\x16\n" +
+	"\x06second\x18\x02 \x01(\tR\x06second\"8\n" +
 	"\tHeldReply\x12+\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"*\n" +
 	"\x0eFunctionsReply\x12\x18\n" +
@@ -4739,242 +6003,317 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_command_v1_command_proto_goTypes = []any{
-	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
-	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
-	(*Command)(nil),                 // 2: perdure.command.v1.Command
-	(*Import)(nil),                  // 3: perdure.command.v1.Import
-	(*ImportRow)(nil),               // 4: perdure.command.v1.ImportRow
-	(*ImportDone)(nil),              // 5: perdure.command.v1.ImportDone
-	(*RaiseLevel)(nil),              // 6: perdure.command.v1.RaiseLevel
-	(*InheritLeases)(nil),           // 7: perdure.command.v1.InheritLeases
-	(*Heartbeat)(nil),               // 8: perdure.command.v1.Heartbeat
-	(*Tick)(nil),                    // 9: perdure.command.v1.Tick
-	(*RegisterFunctions)(nil),       // 10: perdure.command.v1.RegisterFunctions
-	(*Assign)(nil),                  // 11: perdure.command.v1.Assign
-	(*Deliver)(nil),                 // 12: perdure.command.v1.Deliver
-	(*EntityRef)(nil),               // 13: perdure.command.v1.EntityRef
-	(*Trim)(nil),                    // 14: perdure.command.v1.Trim
-	(*EnterCut)(nil),                // 15: perdure.command.v1.EnterCut
-	(*Message)(nil),                 // 16: perdure.command.v1.Message
-	(*EndChild)(nil),                // 17: perdure.command.v1.EndChild
-	(*AwaitPromise)(nil),            // 18: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),             // 19: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),           // 20: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 21: perdure.command.v1.SignalCall
-	(*StartCall)(nil),               // 22: perdure.command.v1.StartCall
-	(*SignalDone)(nil),              // 23: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 24: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 25: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),            // 26: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),           // 27: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                   // 28: perdure.command.v1.Reply
-	(*ImportReply)(nil),             // 29: perdure.command.v1.ImportReply
-	(*ImportDoneReply)(nil),         // 30: perdure.command.v1.ImportDoneReply
-	(*PromiseAnswer)(nil),           // 31: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 32: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 33: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 34: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 35: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 36: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 37: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 38: perdure.command.v1.TrimReply
-	(*EnterCutReply)(nil),           // 39: perdure.command.v1.EnterCutReply
-	(*AssignReply)(nil),             // 40: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 41: perdure.command.v1.Error
-	(*Detail)(nil),                  // 42: perdure.command.v1.Detail
-	(*Query)(nil),                   // 43: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 44: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 45: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 46: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 47: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 48: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 49: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 50: perdure.command.v1.FunctionsReply
-	nil,                             // 51: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 52: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 53: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 54: perdure.v1.Commit
-	(*v1.Release)(nil),              // 55: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 56: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 57: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 58: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 59: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 60: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 61: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 62: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 63: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 64: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 65: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 66: perdure.v1.RestartRequest
-	(*v1.PurgeRequest)(nil),         // 67: perdure.v1.PurgeRequest
-	(*v1.TaskToken)(nil),            // 68: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),        // 69: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),           // 70: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 71: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 72: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),           // 73: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),              // 74: perdure.v1.Failure
-	(*v1.StartResponse)(nil),        // 75: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 76: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 77: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 78: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 79: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 80: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 81: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 82: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 83: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 84: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 85: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 86: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 87: perdure.v1.RestartResponse
-	(*v1.PurgeResponse)(nil),        // 88: perdure.v1.PurgeResponse
-	(v1.Reason)(0),                  // 89: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 90: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 91: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 92: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 93: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 94: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 95: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 96: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 97: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 98: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 99: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 100: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 101: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 102: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 103: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 104: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 105: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 106: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 107: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 108: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 109: perdure.v1.ListEntitiesResponse
+	(*Entry)(nil),                           // 0: perdure.command.v1.Entry
+	(*Grant)(nil),                           // 1: perdure.command.v1.Grant
+	(*Command)(nil),                         // 2: perdure.command.v1.Command
+	(*UnblocksDelivered)(nil),               // 3: perdure.command.v1.UnblocksDelivered
+	(*UnblockRef)(nil),                      // 4: perdure.command.v1.UnblockRef
+	(*Import)(nil),                          // 5: perdure.command.v1.Import
+	(*ImportRow)(nil),                       // 6: perdure.command.v1.ImportRow
+	(*ImportDone)(nil),                      // 7: perdure.command.v1.ImportDone
+	(*RaiseLevel)(nil),                      // 8: perdure.command.v1.RaiseLevel
+	(*InheritLeases)(nil),                   // 9: perdure.command.v1.InheritLeases
+	(*Heartbeat)(nil),                       // 10: perdure.command.v1.Heartbeat
+	(*Tick)(nil),                            // 11: perdure.command.v1.Tick
+	(*RegisterFunctions)(nil),               // 12: perdure.command.v1.RegisterFunctions
+	(*Assign)(nil),                          // 13: perdure.command.v1.Assign
+	(*Deliver)(nil),                         // 14: perdure.command.v1.Deliver
+	(*EntityRef)(nil),                       // 15: perdure.command.v1.EntityRef
+	(*Trim)(nil),                            // 16: perdure.command.v1.Trim
+	(*EnterCut)(nil),                        // 17: perdure.command.v1.EnterCut
+	(*Message)(nil),                         // 18: perdure.command.v1.Message
+	(*EndChild)(nil),                        // 19: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),                    // 20: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),                     // 21: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),                   // 22: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),                      // 23: perdure.command.v1.SignalCall
+	(*StartCall)(nil),                       // 24: perdure.command.v1.StartCall
+	(*SignalDone)(nil),                      // 25: perdure.command.v1.SignalDone
+	(*StartChild)(nil),                      // 26: perdure.command.v1.StartChild
+	(*ChildDone)(nil),                       // 27: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),                    // 28: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),                   // 29: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                           // 30: perdure.command.v1.Reply
+	(*UnblocksDeliveredReply)(nil),          // 31: perdure.command.v1.UnblocksDeliveredReply
+	(*ImportReply)(nil),                     // 32: perdure.command.v1.ImportReply
+	(*ImportDoneReply)(nil),                 // 33: perdure.command.v1.ImportDoneReply
+	(*PromiseAnswer)(nil),                   // 34: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),                 // 35: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),              // 36: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),                  // 37: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),                       // 38: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),          // 39: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),                    // 40: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),                       // 41: perdure.command.v1.TrimReply
+	(*EnterCutReply)(nil),                   // 42: perdure.command.v1.EnterCutReply
+	(*AssignReply)(nil),                     // 43: perdure.command.v1.AssignReply
+	(*Error)(nil),                           // 44: perdure.command.v1.Error
+	(*Detail)(nil),                          // 45: perdure.command.v1.Detail
+	(*Query)(nil),                           // 46: perdure.command.v1.Query
+	(*MessagesQuery)(nil),                   // 47: perdure.command.v1.MessagesQuery
+	(*SnapshotQuery)(nil),                   // 48: perdure.command.v1.SnapshotQuery
+	(*EntityAnswerQuery)(nil),               // 49: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),                       // 50: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),                       // 51: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),                  // 52: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),                      // 53: perdure.command.v1.QueryReply
+	(*MessagesReply)(nil),                   // 54: perdure.command.v1.MessagesReply
+	(*ExecuteMessage)(nil),                  // 55: perdure.command.v1.ExecuteMessage
+	(*UnblockMessage)(nil),                  // 56: perdure.command.v1.UnblockMessage
+	(*SnapshotReply)(nil),                   // 57: perdure.command.v1.SnapshotReply
+	(*SnapshotTimer)(nil),                   // 58: perdure.command.v1.SnapshotTimer
+	(*SnapshotPair)(nil),                    // 59: perdure.command.v1.SnapshotPair
+	(*HeldReply)(nil),                       // 60: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),                  // 61: perdure.command.v1.FunctionsReply
+	nil,                                     // 62: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),                    // 63: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),                 // 64: perdure.v1.StartRequest
+	(*v1.Commit)(nil),                       // 65: perdure.v1.Commit
+	(*v1.Release)(nil),                      // 66: perdure.v1.Release
+	(*v1.SignalRequest)(nil),                // 67: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),                // 68: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),             // 69: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil),         // 70: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil),         // 71: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),           // 72: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),            // 73: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),          // 74: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),            // 75: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),                 // 76: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),               // 77: perdure.v1.RestartRequest
+	(*v1.PurgeRequest)(nil),                 // 78: perdure.v1.PurgeRequest
+	(*v1.CreateClientPromiseRequest)(nil),   // 79: perdure.v1.CreateClientPromiseRequest
+	(*v1.SettleClientPromiseRequest)(nil),   // 80: perdure.v1.SettleClientPromiseRequest
+	(*v1.RegisterCallbackRequest)(nil),      // 81: perdure.v1.RegisterCallbackRequest
+	(*v1.RegisterListenerRequest)(nil),      // 82: perdure.v1.RegisterListenerRequest
+	(*v1.CreateClientTaskRequest)(nil),      // 83: perdure.v1.CreateClientTaskRequest
+	(*v1.AcquireClientTaskRequest)(nil),     // 84: perdure.v1.AcquireClientTaskRequest
+	(*v1.ReleaseClientTaskRequest)(nil),     // 85: perdure.v1.ReleaseClientTaskRequest
+	(*v1.SuspendClientTaskRequest)(nil),     // 86: perdure.v1.SuspendClientTaskRequest
+	(*v1.FulfillClientTaskRequest)(nil),     // 87: perdure.v1.FulfillClientTaskRequest
+	(*v1.FenceClientTaskRequest)(nil),       // 88: perdure.v1.FenceClientTaskRequest
+	(*v1.HeartbeatClientTasksRequest)(nil),  // 89: perdure.v1.HeartbeatClientTasksRequest
+	(*v1.HaltClientTaskRequest)(nil),        // 90: perdure.v1.HaltClientTaskRequest
+	(*v1.ContinueClientTaskRequest)(nil),    // 91: perdure.v1.ContinueClientTaskRequest
+	(*v1.TaskToken)(nil),                    // 92: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),                // 93: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),                   // 94: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),                    // 95: perdure.v1.StartSend
+	(*v1.Outcome)(nil),                      // 96: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),                   // 97: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),                      // 98: perdure.v1.Failure
+	(*v1.StartResponse)(nil),                // 99: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),                  // 100: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),                 // 101: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),               // 102: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),               // 103: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),            // 104: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),              // 105: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),          // 106: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),           // 107: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil),         // 108: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),           // 109: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),            // 110: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),              // 111: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),                // 112: perdure.v1.PurgeResponse
+	(*v1.ClientTaskResponse)(nil),           // 113: perdure.v1.ClientTaskResponse
+	(*v1.FenceClientTaskResponse)(nil),      // 114: perdure.v1.FenceClientTaskResponse
+	(*v1.HeartbeatClientTasksResponse)(nil), // 115: perdure.v1.HeartbeatClientTasksResponse
+	(v1.Reason)(0),                          // 116: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),              // 117: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),                // 118: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),               // 119: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),                  // 120: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),            // 121: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),           // 122: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),              // 123: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),           // 124: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),             // 125: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),          // 126: perdure.v1.ListEntitiesRequest
+	(*v1.GetClientTaskRequest)(nil),         // 127: perdure.v1.GetClientTaskRequest
+	(*v1.SearchPromisesRequest)(nil),        // 128: perdure.v1.SearchPromisesRequest
+	(*v1.SearchClientTasksRequest)(nil),     // 129: perdure.v1.SearchClientTasksRequest
+	(*v1.DescribeResponse)(nil),             // 130: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),               // 131: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),              // 132: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),                 // 133: perdure.v1.ListResponse
+	(*v1.Task)(nil),                         // 134: perdure.v1.Task
+	(*v1.GraphStatus)(nil),                  // 135: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),             // 136: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),                  // 137: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),            // 138: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil),         // 139: perdure.v1.ListEntitiesResponse
+	(*v1.SearchPromisesResponse)(nil),       // 140: perdure.v1.SearchPromisesResponse
+	(*v1.SearchClientTasksResponse)(nil),    // 141: perdure.v1.SearchClientTasksResponse
+	(*v1.Promise)(nil),                      // 142: perdure.v1.Promise
+	(*v1.ClientTask)(nil),                   // 143: perdure.v1.ClientTask
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	52,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	53,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	54,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	55,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	8,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	56,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	57,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	58,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	59,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	60,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	9,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	10,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	12,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	14,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	11,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	61,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	62,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	7,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
-	6,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	63,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	64,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	65,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	66,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	15,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
-	67,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
-	3,   // 27: perdure.command.v1.Command.import:type_name -> perdure.command.v1.Import
-	5,   // 28: perdure.command.v1.Command.import_done:type_name -> perdure.command.v1.ImportDone
-	4,   // 29: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
-	68,  // 30: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	69,  // 31: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	16,  // 32: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	13,  // 33: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	24,  // 34: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	25,  // 35: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	70,  // 36: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	71,  // 37: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	21,  // 38: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	23,  // 39: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	20,  // 40: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	18,  // 41: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	19,  // 42: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	17,  // 43: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	22,  // 44: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	26,  // 45: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	27,  // 46: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	72,  // 47: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	70,  // 48: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	71,  // 49: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	72,  // 50: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	51,  // 51: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	73,  // 52: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	72,  // 53: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	74,  // 54: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	41,  // 55: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	75,  // 56: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	76,  // 57: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	77,  // 58: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	34,  // 59: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	78,  // 60: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	79,  // 61: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	80,  // 62: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	81,  // 63: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	35,  // 64: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	36,  // 65: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	37,  // 66: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	38,  // 67: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	40,  // 68: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	82,  // 69: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	83,  // 70: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	33,  // 71: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	32,  // 72: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	31,  // 73: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	84,  // 74: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	85,  // 75: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	86,  // 76: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	87,  // 77: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	39,  // 78: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
-	88,  // 79: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
-	29,  // 80: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
-	30,  // 81: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
-	68,  // 82: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	68,  // 83: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	13,  // 84: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	89,  // 85: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	42,  // 86: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	90,  // 87: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	91,  // 88: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	92,  // 89: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	93,  // 90: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	94,  // 91: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	45,  // 92: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	46,  // 93: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	47,  // 94: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	95,  // 95: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	96,  // 96: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	97,  // 97: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	98,  // 98: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	99,  // 99: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	44,  // 100: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	41,  // 101: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	100, // 102: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	101, // 103: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	102, // 104: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	103, // 105: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	81,  // 106: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	104, // 107: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	49,  // 108: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	50,  // 109: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	105, // 110: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	106, // 111: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	107, // 112: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	108, // 113: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	109, // 114: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	85,  // 115: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	68,  // 116: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	117, // [117:117] is the sub-list for method output_type
-	117, // [117:117] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	63,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	64,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	65,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	66,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	10,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	67,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	68,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	69,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	70,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	71,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	11,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	12,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	14,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	16,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	13,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	72,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	73,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	9,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	8,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
+	74,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	75,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	76,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	77,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	17,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
+	78,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
+	5,   // 27: perdure.command.v1.Command.import:type_name -> perdure.command.v1.Import
+	7,   // 28: perdure.command.v1.Command.import_done:type_name -> perdure.command.v1.ImportDone
+	79,  // 29: perdure.command.v1.Command.create_client_promise:type_name -> perdure.v1.CreateClientPromiseRequest
+	80,  // 30: perdure.command.v1.Command.settle_client_promise:type_name -> perdure.v1.SettleClientPromiseRequest
+	81,  // 31: perdure.command.v1.Command.register_callback:type_name -> perdure.v1.RegisterCallbackRequest
+	82,  // 32: perdure.command.v1.Command.register_listener:type_name -> perdure.v1.RegisterListenerRequest
+	83,  // 33: perdure.command.v1.Command.create_client_task:type_name -> perdure.v1.CreateClientTaskRequest
+	84,  // 34: perdure.command.v1.Command.acquire_client_task:type_name -> perdure.v1.AcquireClientTaskRequest
+	85,  // 35: perdure.command.v1.Command.release_client_task:type_name -> perdure.v1.ReleaseClientTaskRequest
+	86,  // 36: perdure.command.v1.Command.suspend_client_task:type_name -> perdure.v1.SuspendClientTaskRequest
+	87,  // 37: perdure.command.v1.Command.fulfill_client_task:type_name -> perdure.v1.FulfillClientTaskRequest
+	88,  // 38: perdure.command.v1.Command.fence_client_task:type_name -> perdure.v1.FenceClientTaskRequest
+	89,  // 39: perdure.command.v1.Command.heartbeat_client_tasks:type_name -> perdure.v1.HeartbeatClientTasksRequest
+	90,  // 40: perdure.command.v1.Command.halt_client_task:type_name -> perdure.v1.HaltClientTaskRequest
+	91,  // 41: perdure.command.v1.Command.continue_client_task:type_name -> perdure.v1.ContinueClientTaskRequest
+	3,   // 42: perdure.command.v1.Command.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDelivered
+	4,   // 43: perdure.command.v1.UnblocksDelivered.unblocks:type_name -> perdure.command.v1.UnblockRef
+	6,   // 44: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
+	92,  // 45: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	93,  // 46: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	18,  // 47: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	15,  // 48: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	26,  // 49: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	27,  // 50: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	94,  // 51: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	95,  // 52: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	23,  // 53: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	25,  // 54: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	22,  // 55: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	20,  // 56: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	21,  // 57: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	19,  // 58: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	24,  // 59: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	28,  // 60: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	29,  // 61: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	96,  // 62: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	94,  // 63: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	95,  // 64: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	96,  // 65: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	62,  // 66: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	97,  // 67: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	96,  // 68: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	98,  // 69: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	44,  // 70: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	99,  // 71: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	100, // 72: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	101, // 73: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	37,  // 74: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	102, // 75: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	103, // 76: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	104, // 77: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	105, // 78: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	38,  // 79: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	39,  // 80: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	40,  // 81: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	41,  // 82: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	43,  // 83: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	106, // 84: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	107, // 85: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	36,  // 86: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	35,  // 87: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	34,  // 88: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	108, // 89: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	109, // 90: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	110, // 91: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	111, // 92: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	42,  // 93: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
+	112, // 94: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	32,  // 95: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
+	33,  // 96: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
+	113, // 97: perdure.command.v1.Reply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	114, // 98: perdure.command.v1.Reply.fence:type_name -> perdure.v1.FenceClientTaskResponse
+	115, // 99: perdure.command.v1.Reply.client_heartbeat:type_name -> perdure.v1.HeartbeatClientTasksResponse
+	31,  // 100: perdure.command.v1.Reply.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDeliveredReply
+	113, // 101: perdure.command.v1.PromiseAnswer.client_task:type_name -> perdure.v1.ClientTaskResponse
+	92,  // 102: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	92,  // 103: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	15,  // 104: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	116, // 105: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	45,  // 106: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	117, // 107: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	118, // 108: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	119, // 109: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	120, // 110: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	121, // 111: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	50,  // 112: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	51,  // 113: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	52,  // 114: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	122, // 115: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	123, // 116: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	124, // 117: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	125, // 118: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	126, // 119: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	49,  // 120: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	127, // 121: perdure.command.v1.Query.client_task:type_name -> perdure.v1.GetClientTaskRequest
+	128, // 122: perdure.command.v1.Query.promises:type_name -> perdure.v1.SearchPromisesRequest
+	129, // 123: perdure.command.v1.Query.client_tasks:type_name -> perdure.v1.SearchClientTasksRequest
+	47,  // 124: perdure.command.v1.Query.messages:type_name -> perdure.command.v1.MessagesQuery
+	48,  // 125: perdure.command.v1.Query.snapshot:type_name -> perdure.command.v1.SnapshotQuery
+	44,  // 126: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	130, // 127: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	131, // 128: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	132, // 129: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	133, // 130: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	105, // 131: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	134, // 132: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	60,  // 133: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	61,  // 134: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	135, // 135: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	136, // 136: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	137, // 137: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	138, // 138: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	139, // 139: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	109, // 140: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	113, // 141: perdure.command.v1.QueryReply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	140, // 142: perdure.command.v1.QueryReply.promises:type_name -> perdure.v1.SearchPromisesResponse
+	141, // 143: perdure.command.v1.QueryReply.client_tasks:type_name -> perdure.v1.SearchClientTasksResponse
+	54,  // 144: perdure.command.v1.QueryReply.messages:type_name -> perdure.command.v1.MessagesReply
+	57,  // 145: perdure.command.v1.QueryReply.snapshot:type_name -> perdure.command.v1.SnapshotReply
+	55,  // 146: perdure.command.v1.MessagesReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	56,  // 147: perdure.command.v1.MessagesReply.unblocks:type_name -> perdure.command.v1.UnblockMessage
+	142, // 148: perdure.command.v1.UnblockMessage.promise:type_name -> perdure.v1.Promise
+	142, // 149: perdure.command.v1.SnapshotReply.promises:type_name -> perdure.v1.Promise
+	143, // 150: perdure.command.v1.SnapshotReply.tasks:type_name -> perdure.v1.ClientTask
+	58,  // 151: perdure.command.v1.SnapshotReply.promise_timers:type_name -> perdure.command.v1.SnapshotTimer
+	58,  // 152: perdure.command.v1.SnapshotReply.task_timers:type_name -> perdure.command.v1.SnapshotTimer
+	59,  // 153: perdure.command.v1.SnapshotReply.callbacks:type_name -> perdure.command.v1.SnapshotPair
+	59,  // 154: perdure.command.v1.SnapshotReply.listeners:type_name -> perdure.command.v1.SnapshotPair
+	55,  // 155: perdure.command.v1.SnapshotReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	4,   // 156: perdure.command.v1.SnapshotReply.unblocks:type_name -> perdure.command.v1.UnblockRef
+	92,  // 157: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	158, // [158:158] is the sub-list for method output_type
+	158, // [158:158] is the sub-list for method input_type
+	158, // [158:158] is the sub-list for extension type_name
+	158, // [158:158] is the sub-list for extension extendee
+	0,   // [0:158] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -5009,8 +6348,22 @@ func file_command_v1_command_proto_init() {
 		(*Command_Purge)(nil),
 		(*Command_Import)(nil),
 		(*Command_ImportDone)(nil),
+		(*Command_CreateClientPromise)(nil),
+		(*Command_SettleClientPromise)(nil),
+		(*Command_RegisterCallback)(nil),
+		(*Command_RegisterListener)(nil),
+		(*Command_CreateClientTask)(nil),
+		(*Command_AcquireClientTask)(nil),
+		(*Command_ReleaseClientTask)(nil),
+		(*Command_SuspendClientTask)(nil),
+		(*Command_FulfillClientTask)(nil),
+		(*Command_FenceClientTask)(nil),
+		(*Command_HeartbeatClientTasks)(nil),
+		(*Command_HaltClientTask)(nil),
+		(*Command_ContinueClientTask)(nil),
+		(*Command_UnblocksDelivered)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[16].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[18].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
@@ -5025,7 +6378,7 @@ func file_command_v1_command_proto_init() {
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[28].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[30].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -5053,8 +6406,12 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Purge)(nil),
 		(*Reply_Import)(nil),
 		(*Reply_ImportDone)(nil),
+		(*Reply_ClientTask)(nil),
+		(*Reply_Fence)(nil),
+		(*Reply_ClientHeartbeat)(nil),
+		(*Reply_UnblocksDelivered)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[43].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[46].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -5069,8 +6426,13 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entity)(nil),
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
+		(*Query_ClientTask)(nil),
+		(*Query_Promises)(nil),
+		(*Query_ClientTasks)(nil),
+		(*Query_Messages)(nil),
+		(*Query_Snapshot)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[48].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[53].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -5086,6 +6448,11 @@ func file_command_v1_command_proto_init() {
 		(*QueryReply_Entity)(nil),
 		(*QueryReply_Entities)(nil),
 		(*QueryReply_EntityAnswer)(nil),
+		(*QueryReply_ClientTask)(nil),
+		(*QueryReply_Promises)(nil),
+		(*QueryReply_ClientTasks)(nil),
+		(*QueryReply_Messages)(nil),
+		(*QueryReply_Snapshot)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5093,7 +6460,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -80,16 +80,21 @@ func (PromiseState) EnumDescriptor() ([]byte, []int) {
 }
 
 type Promise struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	State         PromiseState           `protobuf:"varint,3,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
-	Param         []byte                 `protobuf:"bytes,4,opt,name=param,proto3" json:"param,omitempty"`
-	Value         *Outcome               `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
-	Tags          map[string]string      `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	TimeoutAtMs   int64                  `protobuf:"varint,7,opt,name=timeout_at_ms,json=timeoutAtMs,proto3" json:"timeout_at_ms,omitempty"`
-	CreatedAtMs   int64                  `protobuf:"varint,8,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
-	SettledAtMs   int64                  `protobuf:"varint,9,opt,name=settled_at_ms,json=settledAtMs,proto3" json:"settled_at_ms,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Namespace   string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id          string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	State       PromiseState           `protobuf:"varint,3,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
+	Param       []byte                 `protobuf:"bytes,4,opt,name=param,proto3" json:"param,omitempty"`
+	Value       *Outcome               `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	Tags        map[string]string      `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	TimeoutAtMs int64                  `protobuf:"varint,7,opt,name=timeout_at_ms,json=timeoutAtMs,proto3" json:"timeout_at_ms,omitempty"`
+	CreatedAtMs int64                  `protobuf:"varint,8,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
+	SettledAtMs int64                  `protobuf:"varint,9,opt,name=settled_at_ms,json=settledAtMs,proto3" json:"settled_at_ms,omitempty"`
+	// How a client of ClientTasks gave the parameter.
+	ParamHeaders map[string]string `protobuf:"bytes,10,rep,name=param_headers,json=paramHeaders,proto3" json:"param_headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ParamForm    DataForm          `protobuf:"varint,11,opt,name=param_form,json=paramForm,proto3,enum=perdure.v1.DataForm" json:"param_form,omitempty"`
+	// Where workers are told of the promise's client task; empty if it has none.
+	Address       string `protobuf:"bytes,12,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +190,27 @@ func (x *Promise) GetSettledAtMs() int64 {
 		return x.SettledAtMs
 	}
 	return 0
+}
+
+func (x *Promise) GetParamHeaders() map[string]string {
+	if x != nil {
+		return x.ParamHeaders
+	}
+	return nil
+}
+
+func (x *Promise) GetParamForm() DataForm {
+	if x != nil {
+		return x.ParamForm
+	}
+	return DataForm_DATA_FORM_UNSPECIFIED
+}
+
+func (x *Promise) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type CreatePromiseRequest struct {
@@ -551,12 +577,153 @@ func (x *PromiseResponse) GetReadIndex() uint64 {
 	return 0
 }
 
+type SearchPromisesRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only promises in this state; all if unspecified.
+	State PromiseState `protobuf:"varint,2,opt,name=state,proto3,enum=perdure.v1.PromiseState" json:"state,omitempty"`
+	// Only promises with all of these tags.
+	Tags map[string]string `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// 1 to 1,000; 0 means 100.
+	Limit uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The last id of the previous page; empty for the first.
+	Cursor        string    `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Level         ReadLevel `protobuf:"varint,6,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchPromisesRequest) Reset() {
+	*x = SearchPromisesRequest{}
+	mi := &file_perdure_v1_promises_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchPromisesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchPromisesRequest) ProtoMessage() {}
+
+func (x *SearchPromisesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_promises_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchPromisesRequest.ProtoReflect.Descriptor instead.
+func (*SearchPromisesRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_promises_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SearchPromisesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SearchPromisesRequest) GetState() PromiseState {
+	if x != nil {
+		return x.State
+	}
+	return PromiseState_PROMISE_STATE_UNSPECIFIED
+}
+
+func (x *SearchPromisesRequest) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *SearchPromisesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SearchPromisesRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *SearchPromisesRequest) GetLevel() ReadLevel {
+	if x != nil {
+		return x.Level
+	}
+	return ReadLevel_READ_LEVEL_LINEARIZABLE
+}
+
+type SearchPromisesResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Promises []*Promise             `protobuf:"bytes,1,rep,name=promises,proto3" json:"promises,omitempty"`
+	// Empty if there is nothing more. A page may be shorter than the limit and still have a cursor.
+	Cursor        string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchPromisesResponse) Reset() {
+	*x = SearchPromisesResponse{}
+	mi := &file_perdure_v1_promises_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchPromisesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchPromisesResponse) ProtoMessage() {}
+
+func (x *SearchPromisesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_promises_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchPromisesResponse.ProtoReflect.Descriptor instead.
+func (*SearchPromisesResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_promises_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SearchPromisesResponse) GetPromises() []*Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
+func (x *SearchPromisesResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
 var File_perdure_v1_promises_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_promises_proto_rawDesc = "" +
 	"\n" +
 	"\x19perdure/v1/promises.proto\x12\n" +
-	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\x80\x03\n" +
+	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xdc\x04\n" +
 	"\aPromise\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -566,8 +733,16 @@ const file_perdure_v1_promises_proto_rawDesc = "" +
 	"\x04tags\x18\x06 \x03(\v2\x1d.perdure.v1.Promise.TagsEntryR\x04tags\x12\"\n" +
 	"\rtimeout_at_ms\x18\a \x01(\x03R\vtimeoutAtMs\x12\"\n" +
 	"\rcreated_at_ms\x18\b \x01(\x03R\vcreatedAtMs\x12\"\n" +
-	"\rsettled_at_ms\x18\t \x01(\x03R\vsettledAtMs\x1a7\n" +
+	"\rsettled_at_ms\x18\t \x01(\x03R\vsettledAtMs\x12J\n" +
+	"\rparam_headers\x18\n" +
+	" \x03(\v2%.perdure.v1.Promise.ParamHeadersEntryR\fparamHeaders\x123\n" +
+	"\n" +
+	"param_form\x18\v \x01(\x0e2\x14.perdure.v1.DataFormR\tparamForm\x12\x18\n" +
+	"\aaddress\x18\f \x01(\tR\aaddress\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11ParamHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x02\n" +
 	"\x14CreatePromiseRequest\x12/\n" +
@@ -601,19 +776,33 @@ const file_perdure_v1_promises_proto_rawDesc = "" +
 	"\x0fPromiseResponse\x12-\n" +
 	"\apromise\x18\x01 \x01(\v2\x13.perdure.v1.PromiseR\apromise\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex*\xca\x01\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xba\x02\n" +
+	"\x15SearchPromisesRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12.\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x18.perdure.v1.PromiseStateR\x05state\x12?\n" +
+	"\x04tags\x18\x03 \x03(\v2+.perdure.v1.SearchPromisesRequest.TagsEntryR\x04tags\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12+\n" +
+	"\x05level\x18\x06 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +
+	"\x16SearchPromisesResponse\x12/\n" +
+	"\bpromises\x18\x01 \x03(\v2\x13.perdure.v1.PromiseR\bpromises\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor*\xca\x01\n" +
 	"\fPromiseState\x12\x1d\n" +
 	"\x19PROMISE_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROMISE_STATE_PENDING\x10\x01\x12\x1a\n" +
 	"\x16PROMISE_STATE_RESOLVED\x10\x02\x12\x1a\n" +
 	"\x16PROMISE_STATE_REJECTED\x10\x03\x12#\n" +
 	"\x1fPROMISE_STATE_REJECTED_CANCELED\x10\x04\x12#\n" +
-	"\x1fPROMISE_STATE_REJECTED_TIMEDOUT\x10\x052\xa6\x02\n" +
+	"\x1fPROMISE_STATE_REJECTED_TIMEDOUT\x10\x052\xf7\x02\n" +
 	"\bPromises\x12G\n" +
 	"\x06Create\x12 .perdure.v1.CreatePromiseRequest\x1a\x1b.perdure.v1.PromiseResponse\x12A\n" +
 	"\x03Get\x12\x1d.perdure.v1.GetPromiseRequest\x1a\x1b.perdure.v1.PromiseResponse\x12G\n" +
 	"\x06Settle\x12 .perdure.v1.SettlePromiseRequest\x1a\x1b.perdure.v1.PromiseResponse\x12E\n" +
-	"\x05Await\x12\x1f.perdure.v1.AwaitPromiseRequest\x1a\x1b.perdure.v1.PromiseResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x05Await\x12\x1f.perdure.v1.AwaitPromiseRequest\x1a\x1b.perdure.v1.PromiseResponse\x12O\n" +
+	"\x06Search\x12!.perdure.v1.SearchPromisesRequest\x1a\".perdure.v1.SearchPromisesResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_promises_proto_rawDescOnce sync.Once
@@ -628,45 +817,58 @@ func file_perdure_v1_promises_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_promises_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_promises_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_perdure_v1_promises_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_perdure_v1_promises_proto_goTypes = []any{
-	(PromiseState)(0),            // 0: perdure.v1.PromiseState
-	(*Promise)(nil),              // 1: perdure.v1.Promise
-	(*CreatePromiseRequest)(nil), // 2: perdure.v1.CreatePromiseRequest
-	(*GetPromiseRequest)(nil),    // 3: perdure.v1.GetPromiseRequest
-	(*SettlePromiseRequest)(nil), // 4: perdure.v1.SettlePromiseRequest
-	(*AwaitPromiseRequest)(nil),  // 5: perdure.v1.AwaitPromiseRequest
-	(*PromiseResponse)(nil),      // 6: perdure.v1.PromiseResponse
-	nil,                          // 7: perdure.v1.Promise.TagsEntry
-	nil,                          // 8: perdure.v1.CreatePromiseRequest.TagsEntry
-	(*Outcome)(nil),              // 9: perdure.v1.Outcome
-	(*RequestID)(nil),            // 10: perdure.v1.RequestID
-	(ReadLevel)(0),               // 11: perdure.v1.ReadLevel
+	(PromiseState)(0),              // 0: perdure.v1.PromiseState
+	(*Promise)(nil),                // 1: perdure.v1.Promise
+	(*CreatePromiseRequest)(nil),   // 2: perdure.v1.CreatePromiseRequest
+	(*GetPromiseRequest)(nil),      // 3: perdure.v1.GetPromiseRequest
+	(*SettlePromiseRequest)(nil),   // 4: perdure.v1.SettlePromiseRequest
+	(*AwaitPromiseRequest)(nil),    // 5: perdure.v1.AwaitPromiseRequest
+	(*PromiseResponse)(nil),        // 6: perdure.v1.PromiseResponse
+	(*SearchPromisesRequest)(nil),  // 7: perdure.v1.SearchPromisesRequest
+	(*SearchPromisesResponse)(nil), // 8: perdure.v1.SearchPromisesResponse
+	nil,                            // 9: perdure.v1.Promise.TagsEntry
+	nil,                            // 10: perdure.v1.Promise.ParamHeadersEntry
+	nil,                            // 11: perdure.v1.CreatePromiseRequest.TagsEntry
+	nil,                            // 12: perdure.v1.SearchPromisesRequest.TagsEntry
+	(*Outcome)(nil),                // 13: perdure.v1.Outcome
+	(DataForm)(0),                  // 14: perdure.v1.DataForm
+	(*RequestID)(nil),              // 15: perdure.v1.RequestID
+	(ReadLevel)(0),                 // 16: perdure.v1.ReadLevel
 }
 var file_perdure_v1_promises_proto_depIdxs = []int32{
 	0,  // 0: perdure.v1.Promise.state:type_name -> perdure.v1.PromiseState
-	9,  // 1: perdure.v1.Promise.value:type_name -> perdure.v1.Outcome
-	7,  // 2: perdure.v1.Promise.tags:type_name -> perdure.v1.Promise.TagsEntry
-	10, // 3: perdure.v1.CreatePromiseRequest.request:type_name -> perdure.v1.RequestID
-	8,  // 4: perdure.v1.CreatePromiseRequest.tags:type_name -> perdure.v1.CreatePromiseRequest.TagsEntry
-	11, // 5: perdure.v1.GetPromiseRequest.level:type_name -> perdure.v1.ReadLevel
-	10, // 6: perdure.v1.SettlePromiseRequest.request:type_name -> perdure.v1.RequestID
-	0,  // 7: perdure.v1.SettlePromiseRequest.state:type_name -> perdure.v1.PromiseState
-	9,  // 8: perdure.v1.SettlePromiseRequest.value:type_name -> perdure.v1.Outcome
-	1,  // 9: perdure.v1.PromiseResponse.promise:type_name -> perdure.v1.Promise
-	2,  // 10: perdure.v1.Promises.Create:input_type -> perdure.v1.CreatePromiseRequest
-	3,  // 11: perdure.v1.Promises.Get:input_type -> perdure.v1.GetPromiseRequest
-	4,  // 12: perdure.v1.Promises.Settle:input_type -> perdure.v1.SettlePromiseRequest
-	5,  // 13: perdure.v1.Promises.Await:input_type -> perdure.v1.AwaitPromiseRequest
-	6,  // 14: perdure.v1.Promises.Create:output_type -> perdure.v1.PromiseResponse
-	6,  // 15: perdure.v1.Promises.Get:output_type -> perdure.v1.PromiseResponse
-	6,  // 16: perdure.v1.Promises.Settle:output_type -> perdure.v1.PromiseResponse
-	6,  // 17: perdure.v1.Promises.Await:output_type -> perdure.v1.PromiseResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 1: perdure.v1.Promise.value:type_name -> perdure.v1.Outcome
+	9,  // 2: perdure.v1.Promise.tags:type_name -> perdure.v1.Promise.TagsEntry
+	10, // 3: perdure.v1.Promise.param_headers:type_name -> perdure.v1.Promise.ParamHeadersEntry
+	14, // 4: perdure.v1.Promise.param_form:type_name -> perdure.v1.DataForm
+	15, // 5: perdure.v1.CreatePromiseRequest.request:type_name -> perdure.v1.RequestID
+	11, // 6: perdure.v1.CreatePromiseRequest.tags:type_name -> perdure.v1.CreatePromiseRequest.TagsEntry
+	16, // 7: perdure.v1.GetPromiseRequest.level:type_name -> perdure.v1.ReadLevel
+	15, // 8: perdure.v1.SettlePromiseRequest.request:type_name -> perdure.v1.RequestID
+	0,  // 9: perdure.v1.SettlePromiseRequest.state:type_name -> perdure.v1.PromiseState
+	13, // 10: perdure.v1.SettlePromiseRequest.value:type_name -> perdure.v1.Outcome
+	1,  // 11: perdure.v1.PromiseResponse.promise:type_name -> perdure.v1.Promise
+	0,  // 12: perdure.v1.SearchPromisesRequest.state:type_name -> perdure.v1.PromiseState
+	12, // 13: perdure.v1.SearchPromisesRequest.tags:type_name -> perdure.v1.SearchPromisesRequest.TagsEntry
+	16, // 14: perdure.v1.SearchPromisesRequest.level:type_name -> perdure.v1.ReadLevel
+	1,  // 15: perdure.v1.SearchPromisesResponse.promises:type_name -> perdure.v1.Promise
+	2,  // 16: perdure.v1.Promises.Create:input_type -> perdure.v1.CreatePromiseRequest
+	3,  // 17: perdure.v1.Promises.Get:input_type -> perdure.v1.GetPromiseRequest
+	4,  // 18: perdure.v1.Promises.Settle:input_type -> perdure.v1.SettlePromiseRequest
+	5,  // 19: perdure.v1.Promises.Await:input_type -> perdure.v1.AwaitPromiseRequest
+	7,  // 20: perdure.v1.Promises.Search:input_type -> perdure.v1.SearchPromisesRequest
+	6,  // 21: perdure.v1.Promises.Create:output_type -> perdure.v1.PromiseResponse
+	6,  // 22: perdure.v1.Promises.Get:output_type -> perdure.v1.PromiseResponse
+	6,  // 23: perdure.v1.Promises.Settle:output_type -> perdure.v1.PromiseResponse
+	6,  // 24: perdure.v1.Promises.Await:output_type -> perdure.v1.PromiseResponse
+	8,  // 25: perdure.v1.Promises.Search:output_type -> perdure.v1.SearchPromisesResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_promises_proto_init() }
@@ -682,7 +884,7 @@ func file_perdure_v1_promises_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_promises_proto_rawDesc), len(file_perdure_v1_promises_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

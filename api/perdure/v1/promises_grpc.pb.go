@@ -23,6 +23,7 @@ const (
 	Promises_Get_FullMethodName    = "/perdure.v1.Promises/Get"
 	Promises_Settle_FullMethodName = "/perdure.v1.Promises/Settle"
 	Promises_Await_FullMethodName  = "/perdure.v1.Promises/Await"
+	Promises_Search_FullMethodName = "/perdure.v1.Promises/Search"
 )
 
 // PromisesClient is the client API for Promises service.
@@ -40,6 +41,8 @@ type PromisesClient interface {
 	Settle(ctx context.Context, in *SettlePromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
 	// Await waits until the promise is settled or wait_ms have passed.
 	Await(ctx context.Context, in *AwaitPromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
+	// Search lists promises by ascending id, over all partitions.
+	Search(ctx context.Context, in *SearchPromisesRequest, opts ...grpc.CallOption) (*SearchPromisesResponse, error)
 }
 
 type promisesClient struct {
@@ -90,6 +93,16 @@ func (c *promisesClient) Await(ctx context.Context, in *AwaitPromiseRequest, opt
 	return out, nil
 }
 
+func (c *promisesClient) Search(ctx context.Context, in *SearchPromisesRequest, opts ...grpc.CallOption) (*SearchPromisesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchPromisesResponse)
+	err := c.cc.Invoke(ctx, Promises_Search_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PromisesServer is the server API for Promises service.
 // All implementations must embed UnimplementedPromisesServer
 // for forward compatibility.
@@ -105,6 +118,8 @@ type PromisesServer interface {
 	Settle(context.Context, *SettlePromiseRequest) (*PromiseResponse, error)
 	// Await waits until the promise is settled or wait_ms have passed.
 	Await(context.Context, *AwaitPromiseRequest) (*PromiseResponse, error)
+	// Search lists promises by ascending id, over all partitions.
+	Search(context.Context, *SearchPromisesRequest) (*SearchPromisesResponse, error)
 	mustEmbedUnimplementedPromisesServer()
 }
 
@@ -126,6 +141,9 @@ func (UnimplementedPromisesServer) Settle(context.Context, *SettlePromiseRequest
 }
 func (UnimplementedPromisesServer) Await(context.Context, *AwaitPromiseRequest) (*PromiseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Await not implemented")
+}
+func (UnimplementedPromisesServer) Search(context.Context, *SearchPromisesRequest) (*SearchPromisesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Search not implemented")
 }
 func (UnimplementedPromisesServer) mustEmbedUnimplementedPromisesServer() {}
 func (UnimplementedPromisesServer) testEmbeddedByValue()                  {}
@@ -220,6 +238,24 @@ func _Promises_Await_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Promises_Search_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchPromisesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PromisesServer).Search(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Promises_Search_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PromisesServer).Search(ctx, req.(*SearchPromisesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Promises_ServiceDesc is the grpc.ServiceDesc for Promises service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +278,10 @@ var Promises_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Await",
 			Handler:    _Promises_Await_Handler,
+		},
+		{
+			MethodName: "Search",
+			Handler:    _Promises_Search_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -21,6 +21,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DataForm says what the data of a value is to the clients of the recovery protocol, whose data is text: by convention
+// bytes in base64.
+type DataForm int32
+
+const (
+	// Bytes, which those clients have in base64; no data if empty.
+	DataForm_DATA_FORM_UNSPECIFIED DataForm = 0
+	// Text that is not bytes in base64.
+	DataForm_DATA_FORM_TEXT DataForm = 1
+	// Data that is there, and empty.
+	DataForm_DATA_FORM_EMPTY DataForm = 2
+)
+
+// Enum value maps for DataForm.
+var (
+	DataForm_name = map[int32]string{
+		0: "DATA_FORM_UNSPECIFIED",
+		1: "DATA_FORM_TEXT",
+		2: "DATA_FORM_EMPTY",
+	}
+	DataForm_value = map[string]int32{
+		"DATA_FORM_UNSPECIFIED": 0,
+		"DATA_FORM_TEXT":        1,
+		"DATA_FORM_EMPTY":       2,
+	}
+)
+
+func (x DataForm) Enum() *DataForm {
+	p := new(DataForm)
+	*p = x
+	return p
+}
+
+func (x DataForm) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DataForm) Descriptor() protoreflect.EnumDescriptor {
+	return file_perdure_v1_types_proto_enumTypes[0].Descriptor()
+}
+
+func (DataForm) Type() protoreflect.EnumType {
+	return &file_perdure_v1_types_proto_enumTypes[0]
+}
+
+func (x DataForm) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DataForm.Descriptor instead.
+func (DataForm) EnumDescriptor() ([]byte, []int) {
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{0}
+}
+
 type ExecutionStatus int32
 
 const (
@@ -66,11 +120,11 @@ func (x ExecutionStatus) String() string {
 }
 
 func (ExecutionStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_types_proto_enumTypes[0].Descriptor()
+	return file_perdure_v1_types_proto_enumTypes[1].Descriptor()
 }
 
 func (ExecutionStatus) Type() protoreflect.EnumType {
-	return &file_perdure_v1_types_proto_enumTypes[0]
+	return &file_perdure_v1_types_proto_enumTypes[1]
 }
 
 func (x ExecutionStatus) Number() protoreflect.EnumNumber {
@@ -79,7 +133,7 @@ func (x ExecutionStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExecutionStatus.Descriptor instead.
 func (ExecutionStatus) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_types_proto_rawDescGZIP(), []int{0}
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
 type InvokeKind int32
@@ -128,11 +182,11 @@ func (x InvokeKind) String() string {
 }
 
 func (InvokeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_types_proto_enumTypes[1].Descriptor()
+	return file_perdure_v1_types_proto_enumTypes[2].Descriptor()
 }
 
 func (InvokeKind) Type() protoreflect.EnumType {
-	return &file_perdure_v1_types_proto_enumTypes[1]
+	return &file_perdure_v1_types_proto_enumTypes[2]
 }
 
 func (x InvokeKind) Number() protoreflect.EnumNumber {
@@ -141,7 +195,7 @@ func (x InvokeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InvokeKind.Descriptor instead.
 func (InvokeKind) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_types_proto_rawDescGZIP(), []int{1}
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
 type AwaitKind int32
@@ -186,11 +240,11 @@ func (x AwaitKind) String() string {
 }
 
 func (AwaitKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_types_proto_enumTypes[2].Descriptor()
+	return file_perdure_v1_types_proto_enumTypes[3].Descriptor()
 }
 
 func (AwaitKind) Type() protoreflect.EnumType {
-	return &file_perdure_v1_types_proto_enumTypes[2]
+	return &file_perdure_v1_types_proto_enumTypes[3]
 }
 
 func (x AwaitKind) Number() protoreflect.EnumNumber {
@@ -199,7 +253,7 @@ func (x AwaitKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AwaitKind.Descriptor instead.
 func (AwaitKind) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // Reason says why a request was refused. It travels in google.rpc.ErrorInfo (domain "perdure") next to
@@ -337,11 +391,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_types_proto_enumTypes[3].Descriptor()
+	return file_perdure_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_perdure_v1_types_proto_enumTypes[3]
+	return &file_perdure_v1_types_proto_enumTypes[4]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -350,7 +404,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_perdure_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // Failure is how an operation or an execution ended when it did not succeed.
@@ -431,7 +485,10 @@ type Outcome struct {
 	//
 	//	*Outcome_Value
 	//	*Outcome_Failure
-	Result        isOutcome_Result `protobuf_oneof:"result"`
+	Result isOutcome_Result `protobuf_oneof:"result"`
+	// How a client of ClientTasks gave the value. Ignored in every other request.
+	Form          DataForm          `protobuf:"varint,3,opt,name=form,proto3,enum=perdure.v1.DataForm" json:"form,omitempty"`
+	Headers       map[string]string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +544,20 @@ func (x *Outcome) GetFailure() *Failure {
 		if x, ok := x.Result.(*Outcome_Failure); ok {
 			return x.Failure
 		}
+	}
+	return nil
+}
+
+func (x *Outcome) GetForm() DataForm {
+	if x != nil {
+		return x.Form
+	}
+	return DataForm_DATA_FORM_UNSPECIFIED
+}
+
+func (x *Outcome) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
 	}
 	return nil
 }
@@ -2203,10 +2274,15 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
 	"\adetails\x18\x03 \x01(\fR\adetails\x12#\n" +
-	"\rnon_retryable\x18\x04 \x01(\bR\fnonRetryable\"\\\n" +
+	"\rnon_retryable\x18\x04 \x01(\bR\fnonRetryable\"\xfe\x01\n" +
 	"\aOutcome\x12\x16\n" +
 	"\x05value\x18\x01 \x01(\fH\x00R\x05value\x12/\n" +
-	"\afailure\x18\x02 \x01(\v2\x13.perdure.v1.FailureH\x00R\afailureB\b\n" +
+	"\afailure\x18\x02 \x01(\v2\x13.perdure.v1.FailureH\x00R\afailure\x12(\n" +
+	"\x04form\x18\x03 \x01(\x0e2\x14.perdure.v1.DataFormR\x04form\x12:\n" +
+	"\aheaders\x18\x04 \x03(\v2 .perdure.v1.Outcome.HeadersEntryR\aheaders\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06result\"u\n" +
 	"\tTaskToken\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2332,7 +2408,11 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x18\n" +
 	"\adetails\x18\x04 \x01(\fR\adetails\x12\x13\n" +
-	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs*\xed\x01\n" +
+	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs*N\n" +
+	"\bDataForm\x12\x19\n" +
+	"\x15DATA_FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eDATA_FORM_TEXT\x10\x01\x12\x13\n" +
+	"\x0fDATA_FORM_EMPTY\x10\x02*\xed\x01\n" +
 	"\x0fExecutionStatus\x12 \n" +
 	"\x1cEXECUTION_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EXECUTION_STATUS_RUNNING\x10\x01\x12\x1c\n" +
@@ -2400,76 +2480,80 @@ func file_perdure_v1_types_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_types_proto_rawDescData
 }
 
-var file_perdure_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perdure_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_perdure_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_perdure_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_perdure_v1_types_proto_goTypes = []any{
-	(ExecutionStatus)(0),       // 0: perdure.v1.ExecutionStatus
-	(InvokeKind)(0),            // 1: perdure.v1.InvokeKind
-	(AwaitKind)(0),             // 2: perdure.v1.AwaitKind
-	(Reason)(0),                // 3: perdure.v1.Reason
-	(*Failure)(nil),            // 4: perdure.v1.Failure
-	(*Outcome)(nil),            // 5: perdure.v1.Outcome
-	(*TaskToken)(nil),          // 6: perdure.v1.TaskToken
-	(*JournalEntry)(nil),       // 7: perdure.v1.JournalEntry
-	(*Event)(nil),              // 8: perdure.v1.Event
-	(*ExecutionStarted)(nil),   // 9: perdure.v1.ExecutionStarted
-	(*ExecutionCompleted)(nil), // 10: perdure.v1.ExecutionCompleted
-	(*ExecutionFailed)(nil),    // 11: perdure.v1.ExecutionFailed
-	(*CancelRequested)(nil),    // 12: perdure.v1.CancelRequested
-	(*ExecutionCancelled)(nil), // 13: perdure.v1.ExecutionCancelled
-	(*InvokeScheduled)(nil),    // 14: perdure.v1.InvokeScheduled
-	(*InvokeStarted)(nil),      // 15: perdure.v1.InvokeStarted
-	(*InvokeCompleted)(nil),    // 16: perdure.v1.InvokeCompleted
-	(*InvokeRetrying)(nil),     // 17: perdure.v1.InvokeRetrying
-	(*RandomGenerated)(nil),    // 18: perdure.v1.RandomGenerated
-	(*TimeRecorded)(nil),       // 19: perdure.v1.TimeRecorded
-	(*TimerScheduled)(nil),     // 20: perdure.v1.TimerScheduled
-	(*TimerFired)(nil),         // 21: perdure.v1.TimerFired
-	(*SignalDelivered)(nil),    // 22: perdure.v1.SignalDelivered
-	(*SignalReceived)(nil),     // 23: perdure.v1.SignalReceived
-	(*ExecutionAwaiting)(nil),  // 24: perdure.v1.ExecutionAwaiting
-	(*ExecutionResumed)(nil),   // 25: perdure.v1.ExecutionResumed
-	(*JoinSetCreated)(nil),     // 26: perdure.v1.JoinSetCreated
-	(*JoinSetSubmitted)(nil),   // 27: perdure.v1.JoinSetSubmitted
-	(*JoinSetAwaited)(nil),     // 28: perdure.v1.JoinSetAwaited
-	(*StepHeartbeat)(nil),      // 29: perdure.v1.StepHeartbeat
+	(DataForm)(0),              // 0: perdure.v1.DataForm
+	(ExecutionStatus)(0),       // 1: perdure.v1.ExecutionStatus
+	(InvokeKind)(0),            // 2: perdure.v1.InvokeKind
+	(AwaitKind)(0),             // 3: perdure.v1.AwaitKind
+	(Reason)(0),                // 4: perdure.v1.Reason
+	(*Failure)(nil),            // 5: perdure.v1.Failure
+	(*Outcome)(nil),            // 6: perdure.v1.Outcome
+	(*TaskToken)(nil),          // 7: perdure.v1.TaskToken
+	(*JournalEntry)(nil),       // 8: perdure.v1.JournalEntry
+	(*Event)(nil),              // 9: perdure.v1.Event
+	(*ExecutionStarted)(nil),   // 10: perdure.v1.ExecutionStarted
+	(*ExecutionCompleted)(nil), // 11: perdure.v1.ExecutionCompleted
+	(*ExecutionFailed)(nil),    // 12: perdure.v1.ExecutionFailed
+	(*CancelRequested)(nil),    // 13: perdure.v1.CancelRequested
+	(*ExecutionCancelled)(nil), // 14: perdure.v1.ExecutionCancelled
+	(*InvokeScheduled)(nil),    // 15: perdure.v1.InvokeScheduled
+	(*InvokeStarted)(nil),      // 16: perdure.v1.InvokeStarted
+	(*InvokeCompleted)(nil),    // 17: perdure.v1.InvokeCompleted
+	(*InvokeRetrying)(nil),     // 18: perdure.v1.InvokeRetrying
+	(*RandomGenerated)(nil),    // 19: perdure.v1.RandomGenerated
+	(*TimeRecorded)(nil),       // 20: perdure.v1.TimeRecorded
+	(*TimerScheduled)(nil),     // 21: perdure.v1.TimerScheduled
+	(*TimerFired)(nil),         // 22: perdure.v1.TimerFired
+	(*SignalDelivered)(nil),    // 23: perdure.v1.SignalDelivered
+	(*SignalReceived)(nil),     // 24: perdure.v1.SignalReceived
+	(*ExecutionAwaiting)(nil),  // 25: perdure.v1.ExecutionAwaiting
+	(*ExecutionResumed)(nil),   // 26: perdure.v1.ExecutionResumed
+	(*JoinSetCreated)(nil),     // 27: perdure.v1.JoinSetCreated
+	(*JoinSetSubmitted)(nil),   // 28: perdure.v1.JoinSetSubmitted
+	(*JoinSetAwaited)(nil),     // 29: perdure.v1.JoinSetAwaited
+	(*StepHeartbeat)(nil),      // 30: perdure.v1.StepHeartbeat
+	nil,                        // 31: perdure.v1.Outcome.HeadersEntry
 }
 var file_perdure_v1_types_proto_depIdxs = []int32{
-	4,  // 0: perdure.v1.Outcome.failure:type_name -> perdure.v1.Failure
-	8,  // 1: perdure.v1.JournalEntry.event:type_name -> perdure.v1.Event
-	9,  // 2: perdure.v1.Event.execution_started:type_name -> perdure.v1.ExecutionStarted
-	10, // 3: perdure.v1.Event.execution_completed:type_name -> perdure.v1.ExecutionCompleted
-	11, // 4: perdure.v1.Event.execution_failed:type_name -> perdure.v1.ExecutionFailed
-	12, // 5: perdure.v1.Event.cancel_requested:type_name -> perdure.v1.CancelRequested
-	13, // 6: perdure.v1.Event.execution_cancelled:type_name -> perdure.v1.ExecutionCancelled
-	14, // 7: perdure.v1.Event.invoke_scheduled:type_name -> perdure.v1.InvokeScheduled
-	15, // 8: perdure.v1.Event.invoke_started:type_name -> perdure.v1.InvokeStarted
-	16, // 9: perdure.v1.Event.invoke_completed:type_name -> perdure.v1.InvokeCompleted
-	17, // 10: perdure.v1.Event.invoke_retrying:type_name -> perdure.v1.InvokeRetrying
-	18, // 11: perdure.v1.Event.random_generated:type_name -> perdure.v1.RandomGenerated
-	19, // 12: perdure.v1.Event.time_recorded:type_name -> perdure.v1.TimeRecorded
-	20, // 13: perdure.v1.Event.timer_scheduled:type_name -> perdure.v1.TimerScheduled
-	21, // 14: perdure.v1.Event.timer_fired:type_name -> perdure.v1.TimerFired
-	22, // 15: perdure.v1.Event.signal_delivered:type_name -> perdure.v1.SignalDelivered
-	23, // 16: perdure.v1.Event.signal_received:type_name -> perdure.v1.SignalReceived
-	24, // 17: perdure.v1.Event.execution_awaiting:type_name -> perdure.v1.ExecutionAwaiting
-	25, // 18: perdure.v1.Event.execution_resumed:type_name -> perdure.v1.ExecutionResumed
-	26, // 19: perdure.v1.Event.join_set_created:type_name -> perdure.v1.JoinSetCreated
-	27, // 20: perdure.v1.Event.join_set_submitted:type_name -> perdure.v1.JoinSetSubmitted
-	28, // 21: perdure.v1.Event.join_set_awaited:type_name -> perdure.v1.JoinSetAwaited
-	4,  // 22: perdure.v1.ExecutionFailed.error:type_name -> perdure.v1.Failure
-	1,  // 23: perdure.v1.InvokeScheduled.kind:type_name -> perdure.v1.InvokeKind
-	5,  // 24: perdure.v1.InvokeCompleted.result:type_name -> perdure.v1.Outcome
-	4,  // 25: perdure.v1.InvokeRetrying.error:type_name -> perdure.v1.Failure
-	5,  // 26: perdure.v1.SignalDelivered.payload:type_name -> perdure.v1.Outcome
-	5,  // 27: perdure.v1.SignalReceived.payload:type_name -> perdure.v1.Outcome
-	2,  // 28: perdure.v1.ExecutionAwaiting.kind:type_name -> perdure.v1.AwaitKind
-	5,  // 29: perdure.v1.JoinSetAwaited.result:type_name -> perdure.v1.Outcome
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	5,  // 0: perdure.v1.Outcome.failure:type_name -> perdure.v1.Failure
+	0,  // 1: perdure.v1.Outcome.form:type_name -> perdure.v1.DataForm
+	31, // 2: perdure.v1.Outcome.headers:type_name -> perdure.v1.Outcome.HeadersEntry
+	9,  // 3: perdure.v1.JournalEntry.event:type_name -> perdure.v1.Event
+	10, // 4: perdure.v1.Event.execution_started:type_name -> perdure.v1.ExecutionStarted
+	11, // 5: perdure.v1.Event.execution_completed:type_name -> perdure.v1.ExecutionCompleted
+	12, // 6: perdure.v1.Event.execution_failed:type_name -> perdure.v1.ExecutionFailed
+	13, // 7: perdure.v1.Event.cancel_requested:type_name -> perdure.v1.CancelRequested
+	14, // 8: perdure.v1.Event.execution_cancelled:type_name -> perdure.v1.ExecutionCancelled
+	15, // 9: perdure.v1.Event.invoke_scheduled:type_name -> perdure.v1.InvokeScheduled
+	16, // 10: perdure.v1.Event.invoke_started:type_name -> perdure.v1.InvokeStarted
+	17, // 11: perdure.v1.Event.invoke_completed:type_name -> perdure.v1.InvokeCompleted
+	18, // 12: perdure.v1.Event.invoke_retrying:type_name -> perdure.v1.InvokeRetrying
+	19, // 13: perdure.v1.Event.random_generated:type_name -> perdure.v1.RandomGenerated
+	20, // 14: perdure.v1.Event.time_recorded:type_name -> perdure.v1.TimeRecorded
+	21, // 15: perdure.v1.Event.timer_scheduled:type_name -> perdure.v1.TimerScheduled
+	22, // 16: perdure.v1.Event.timer_fired:type_name -> perdure.v1.TimerFired
+	23, // 17: perdure.v1.Event.signal_delivered:type_name -> perdure.v1.SignalDelivered
+	24, // 18: perdure.v1.Event.signal_received:type_name -> perdure.v1.SignalReceived
+	25, // 19: perdure.v1.Event.execution_awaiting:type_name -> perdure.v1.ExecutionAwaiting
+	26, // 20: perdure.v1.Event.execution_resumed:type_name -> perdure.v1.ExecutionResumed
+	27, // 21: perdure.v1.Event.join_set_created:type_name -> perdure.v1.JoinSetCreated
+	28, // 22: perdure.v1.Event.join_set_submitted:type_name -> perdure.v1.JoinSetSubmitted
+	29, // 23: perdure.v1.Event.join_set_awaited:type_name -> perdure.v1.JoinSetAwaited
+	5,  // 24: perdure.v1.ExecutionFailed.error:type_name -> perdure.v1.Failure
+	2,  // 25: perdure.v1.InvokeScheduled.kind:type_name -> perdure.v1.InvokeKind
+	6,  // 26: perdure.v1.InvokeCompleted.result:type_name -> perdure.v1.Outcome
+	5,  // 27: perdure.v1.InvokeRetrying.error:type_name -> perdure.v1.Failure
+	6,  // 28: perdure.v1.SignalDelivered.payload:type_name -> perdure.v1.Outcome
+	6,  // 29: perdure.v1.SignalReceived.payload:type_name -> perdure.v1.Outcome
+	3,  // 30: perdure.v1.ExecutionAwaiting.kind:type_name -> perdure.v1.AwaitKind
+	6,  // 31: perdure.v1.JoinSetAwaited.result:type_name -> perdure.v1.Outcome
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_types_proto_init() }
@@ -2508,8 +2592,8 @@ func file_perdure_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_types_proto_rawDesc), len(file_perdure_v1_types_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   26,
+			NumEnums:      5,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,6 +27,7 @@ const (
 	AwaitedBy  Family = 0x13 // namespace, awaiter, awaited (the callback, seen from the other end)
 	Listener   Family = 0x14 // namespace, id, address
 	Notify     Family = 0x15 // namespace, id → what is left of the listeners of a settled promise
+	Unblock    Family = 0x16 // namespace, address, id → until when a settled promise waits for being told to the address
 	Header     Family = 0x20 // namespace, id
 	Journal    Family = 0x21 // namespace, id, incarnation, sequence
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
@@ -59,7 +60,7 @@ func Table() []struct {
 		Name   string
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
-		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Notify, "notify"}, {Header, "header"}, {Journal, "journal"},
+		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Notify, "notify"}, {Unblock, "unblock"}, {Header, "header"}, {Journal, "journal"},
 		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Heartbeat, "heartbeat"}, {Remains, "remains"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Stuck, "stuck"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
@@ -95,14 +96,16 @@ const (
 	DeadlineNotify   DeadlineKind = 10 // the next listeners of a settled promise
 
 	DeadlinePurge DeadlineKind = 12 // the next part of a purged execution to delete
+
+	DeadlineUnblock DeadlineKind = 13 // an unblock that was not delivered; the id names promise and address
 )
 
 // LastDeadline is the kind with the highest number.
-const LastDeadline = DeadlinePurge
+const LastDeadline = DeadlineUnblock
 
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
 var DeadlineKinds = []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity,
-	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren, DeadlineNotify, DeadlinePurge}
+	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren, DeadlineNotify, DeadlinePurge, DeadlineUnblock}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {

@@ -17,7 +17,7 @@ func TestTable(t *testing.T) {
 		number byte
 		name   string
 	}{
-		{0x01, "meta"}, {0x10, "promise"}, {0x11, "task"}, {0x12, "callback"}, {0x13, "awaited-by"}, {0x14, "listener"}, {0x15, "notify"},
+		{0x01, "meta"}, {0x10, "promise"}, {0x11, "task"}, {0x12, "callback"}, {0x13, "awaited-by"}, {0x14, "listener"}, {0x15, "notify"}, {0x16, "unblock"},
 		{0x20, "header"}, {0x21, "journal"}, {0x22, "graph"}, {0x23, "node"}, {0x24, "latch"}, {0x25, "heartbeat"}, {0x26, "remains"}, {0x28, "entity"}, {0x29, "entity-item"}, {0x2a, "holder"}, {0x30, "deadline"}, {0x31, "ready"}, {0x32, "stuck"}, {0x40, "outbox"}, {0x41, "channel"},
 		{0x42, "inbox"}, {0x50, "reply"}, {0x51, "reply-age"}, {0x60, "visibility"}, {0x70, "function"},
 	}
@@ -30,14 +30,14 @@ func TestTable(t *testing.T) {
 			t.Errorf("family %#x %q, must be %#x %q", byte(got[i].Family), got[i].Name, w.number, w.name)
 		}
 	}
-	if DeadlinePromise != 1 || DeadlineLease != 2 || DeadlineRetry != 3 || DeadlineGrace != 4 || DeadlineGraph != 5 || DeadlineEntity != 6 || DeadlineAnswer != 7 || DeadlineSweep != 8 || DeadlineChildren != 9 || DeadlineNotify != 10 || DeadlinePurge != 12 {
+	if DeadlinePromise != 1 || DeadlineLease != 2 || DeadlineRetry != 3 || DeadlineGrace != 4 || DeadlineGraph != 5 || DeadlineEntity != 6 || DeadlineAnswer != 7 || DeadlineSweep != 8 || DeadlineChildren != 9 || DeadlineNotify != 10 || DeadlinePurge != 12 || DeadlineUnblock != 13 {
 		t.Error("the kinds of deadlines have other numbers")
 	}
 	if Open != 1 || Completed != 2 || Failed != 3 || Cancelled != 4 {
 		t.Error("the classes of the listing have other numbers")
 	}
 	// A tick settles promises before it gives tasks back (recovery protocol, sweep order).
-	if !slices.Equal(DeadlineKinds, []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity, DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren, DeadlineNotify, DeadlinePurge}) {
+	if !slices.Equal(DeadlineKinds, []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity, DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep, DeadlineChildren, DeadlineNotify, DeadlinePurge, DeadlineUnblock}) {
 		t.Errorf("a tick's order is %v", DeadlineKinds)
 	}
 }
@@ -56,6 +56,7 @@ func TestGoldenKeys(t *testing.T) {
 		{"awaited-by", Of(AwaitedBy, "n", "b", "a"), "13 6e0001 620001 610001"},
 		{"listener", Of(Listener, "n", "a", "x"), "14 6e0001 610001 780001"},
 		{"notify", Of(Notify, "n", "a"), "15 6e0001 610001"},
+		{"unblock", Of(Unblock, "n", "x", "a"), "16 6e0001 780001 610001"},
 		{"header", Of(Header, "n", "a"), "20 6e0001 610001"},
 		{"journal", JournalEntry("n", "a", 7, 258), "21 6e0001 610001 0000000000000007 0000000000000102"},
 		{"entity", Of(Entity, "n", "a@b"), "28 6e0001 6140620001"},
