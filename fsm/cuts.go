@@ -25,6 +25,7 @@ const oldSuffix = ".old"
 //
 //	STATE.cuts/CUT-INDEX        a whole checkpoint: a Pebble store without a log
 //	STATE.cuts/CUT-INDEX.tmp    one that is being made; .old: one that is being removed
+//	STATE.cuts/CUT-INDEX/delta-…  what MakeDelta has made of it and an earlier one
 //
 // A checkpoint shares its tables with the store by hard links.
 func CutsDir(dir string) string { return dir + ".cuts" }
@@ -83,7 +84,7 @@ type CheckpointFile struct {
 	Size int64
 }
 
-// CheckpointFiles lists the files of a checkpoint, by name. The error is fs.ErrNotExist if it was removed meanwhile.
+// CheckpointFiles lists the files of a checkpoint, by name, without deltas. The error is fs.ErrNotExist if it was removed meanwhile.
 func CheckpointFiles(files vfs.FS, dir string, c Checkpoint) (out []CheckpointFile, err error) {
 	whole := c.Dir(files, dir)
 	names, err := files.List(whole)
@@ -95,7 +96,7 @@ func CheckpointFiles(files vfs.FS, dir string, c Checkpoint) (out []CheckpointFi
 		if err != nil {
 			return nil, err
 		}
-		if !info.IsDir() && name != "LOCK" {
+		if !info.IsDir() && name != "LOCK" && !IsDelta(name) {
 			out = append(out, CheckpointFile{name, info.Size()})
 		}
 	}

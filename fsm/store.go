@@ -248,6 +248,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	_ = s.removeCheckpoints(keptCuts) // the next checkpoint reports what cannot be removed
+	_ = s.opts.FS.RemoveAll(DeltaDir(dir))
 	return s, nil
 }
 

@@ -32,7 +32,7 @@ func spared(name string, category vfs.DiskWriteCategory) (Level, bool) {
 		return Critical, true
 	case strings.HasSuffix(base, ".sst"), strings.HasSuffix(base, ".blob"):
 		return Full, true
-	case strings.HasPrefix(base, "fetched-"), strings.HasPrefix(base, "sending-"), strings.HasPrefix(base, "received-"):
+	case strings.HasPrefix(base, "delta-"), strings.HasPrefix(base, "fetched-"), strings.HasPrefix(base, "sending-"), strings.HasPrefix(base, "received-"):
 		return Critical, true
 	}
 	return OK, false

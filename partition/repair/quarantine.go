@@ -83,7 +83,7 @@ func (s *Quarantine) moveAside(p uint32, now time.Time) error {
 		return err
 	}
 	// The checkpoints of a state that is not trusted are not, either.
-	if err := s.fs.RemoveAll(fsm.CutsDir(state)); err != nil {
+	if err := errors.Join(s.fs.RemoveAll(fsm.CutsDir(state)), s.fs.RemoveAll(fsm.DeltaDir(state))); err != nil {
 		return err
 	}
 	name := namePrefix(p) + now.UTC().Format("20060102T150405.000")

@@ -1,0 +1,194 @@
+package fsm
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/fsm/state"
+)
+
+// cutStore is a store whose last two checkpoints are those of two cuts of a script.
+func cutStore(t *testing.T) (s *script, files *vfs.MemFS, from, to Checkpoint) {
+	t.Helper()
+	s = newCutScript(t, 80, 40)
+	files = vfs.NewMem()
+	store := open(t, files, "state", true)
+	s.apply(t, store, 0, len(s.logs), 5)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, files, Checkpoint{1, s.entered(t, 1)}, Checkpoint{2, s.entered(t, 2)}
+}
+
+// copyCheckpoint copies a checkpoint's files into a folder.
+func copyCheckpoint(t *testing.T, files vfs.FS, c Checkpoint, dir string) {
+	t.Helper()
+	if err := linkCheckpoint(files, "state", c, dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rowsAt are the rows of a stored state, and its index.
+func rowsAt(t *testing.T, files vfs.FS, dir string) (rows map[string]string, index uint64) {
+	t.Helper()
+	r, err := OpenCheckpoint(dir, Options{FS: files, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.View(func(r state.Reader) error { rows = contentOf(r); return nil }), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return rows, r.Status().Applied
+}
+
+func noDeltaDir(t *testing.T, files vfs.FS) {
+	t.Helper()
+	if _, err := files.Stat(DeltaDir("state")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder in which deltas are made is left: %v", err)
+	}
+}
+
+func quietOn(files vfs.FS) Options { return Options{FS: files, Logger: quiet{}} }
+
+// TestDeltaMakesTheLaterCheckpoint: a copy of the earlier checkpoint with the delta has the rows of the later one, and its
+// index. The delta is none of the checkpoint's files, and a repeated call returns the same one.
+func TestDeltaMakesTheLaterCheckpoint(t *testing.T) {
+	_, files, from, to := cutStore(t)
+	before, err := CheckpointFiles(files, "state", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := MakeDelta("state", from, to, quietOn(files), DeltaOptions{})
+	if err != nil || made.Size == 0 || made.Name != DeltaName(from, to) || !IsDelta(made.Name) {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	again, err := MakeDelta("state", from, to, quietOn(files), DeltaOptions{Stop: func() error { return errors.New("it works again") }})
+	if err != nil || again != made {
+		t.Fatalf("made again %v, %v; before %v", again, err, made)
+	}
+	after, err := CheckpointFiles(files, "state", to)
+	if err != nil || !slices.Equal(before, after) {
+		t.Fatalf("the checkpoint's files are %v, %v; before the delta %v", after, err, before)
+	}
+	noDeltaDir(t, files)
+	copyCheckpoint(t, files, from, "copy")
+	if err := files.Link(files.PathJoin(to.Dir(files, "state"), made.Name), "delta"); err != nil {
+		t.Fatal(err)
+	}
+	ingest := func(db *pebble.DB, path string) error { return db.Ingest(t.Context(), []string{path}) }
+	for _, at := range [][2]uint64{{from.Index - 1, to.Index}, {from.Index + 1, to.Index}} {
+		damaged := (*DamagedError)(nil)
+		if err := ApplyDelta("copy", "delta", at[0], at[1], ingest, quietOn(files)); !errors.As(err, &damaged) {
+			t.Fatalf("a delta from index %d was added to a state at %d: %v", at[0], from.Index, err)
+		}
+	}
+	old, _ := rowsAt(t, files, from.Dir(files, "state"))
+	if have, index := rowsAt(t, files, "copy"); index != from.Index || !maps.Equal(have, old) {
+		t.Fatalf("a refused delta has changed the state: it is at %d", index)
+	}
+	if err := ApplyDelta("copy", "delta", from.Index, to.Index, ingest, quietOn(files)); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := rowsAt(t, files, to.Dir(files, "state"))
+	have, index := rowsAt(t, files, "copy")
+	if index != to.Index || !maps.Equal(have, want) {
+		t.Fatalf("the copy is at %d with %d rows, the checkpoint at %d with %d", index, len(have), to.Index, len(want))
+	}
+	deleted := 0
+	for key := range old { //lint:sorted counted
+		if _, still := want[key]; !still {
+			deleted++
+		}
+	}
+	if deleted == 0 || maps.Equal(old, want) {
+		t.Fatal("nothing was deleted between the checkpoints: the test shows little")
+	}
+}
+
+// TestDeltaRefusals: a delta that is too large, a checkpoint that is not there, a caller that leaves and a disk without
+// space leave no file.
+func TestDeltaRefusals(t *testing.T) {
+	_, files, from, to := cutStore(t)
+	left, full := errors.New("the caller has left"), errors.New("no space")
+	for _, test := range []struct {
+		name     string
+		from, to Checkpoint
+		bounds   DeltaOptions
+		want     func(error) bool
+	}{
+		{"too large", from, to, DeltaOptions{Limit: 100}, func(err error) bool { large := (*DeltaLimitError)(nil); return errors.As(err, &large) }},
+		{"no first", Checkpoint{from.Cut, from.Index + 1}, to, DeltaOptions{}, func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		{"no second", from, Checkpoint{to.Cut + 1, to.Index}, DeltaOptions{}, func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		{"left", from, to, DeltaOptions{Stop: func() error { return left }}, func(err error) bool { return errors.Is(err, left) }},
+		{"no space", from, to, DeltaOptions{Spare: func(int64) error { return full }}, func(err error) bool { return errors.Is(err, full) }},
+	} {
+		if made, err := MakeDelta("state", test.from, test.to, quietOn(files), test.bounds); !test.want(err) {
+			t.Errorf("%s: made %v, %v", test.name, made, err)
+		}
+		names, err := files.List(to.Dir(files, "state"))
+		if err != nil || slices.ContainsFunc(names, IsDelta) {
+			t.Errorf("%s: left are %v, %v", test.name, names, err)
+		}
+		noDeltaDir(t, files)
+	}
+}
+
+// TestDeltaOfDamage: a damaged table of either checkpoint is an error, never a delta.
+func TestDeltaOfDamage(t *testing.T) {
+	for i := range 2 {
+		_, files, from, to := cutStore(t)
+		c := []Checkpoint{from, to}[i]
+		list, err := CheckpointFiles(files, "state", c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if !strings.HasSuffix(f.Name, ".sst") {
+				continue
+			}
+			path := files.PathJoin(c.Dir(files, "state"), f.Name)
+			w, err := files.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.WriteAt([]byte("damage"), f.Size/3); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		damaged := (*DamagedError)(nil)
+		if made, err := MakeDelta("state", from, to, quietOn(files), DeltaOptions{}); !errors.As(err, &damaged) {
+			t.Errorf("of checkpoint %d with damaged tables was made %v, %v", i, made, err)
+		}
+	}
+}
+
+// TestOpenRemovesDeltaDir: what a crash has left of a delta keeps no tables on the disk.
+func TestOpenRemovesDeltaDir(t *testing.T) {
+	_, files, from, _ := cutStore(t)
+	copyCheckpoint(t, files, from, files.PathJoin(DeltaDir("state"), from.name()))
+	if err := open(t, files, "state", false).Close(); err != nil {
+		t.Fatal(err)
+	}
+	noDeltaDir(t, files)
+}
+
+// TestDeltaNames: a name that leads elsewhere is none of a delta.
+func TestDeltaNames(t *testing.T) {
+	for name, want := range map[string]bool{ //lint:sorted each is checked
+		DeltaName(Checkpoint{1, 2}, Checkpoint{3, 40}): true, "000001.sst": false, "delta-/../../x": false, "delta-..": false, "delta-1/2": false, "": false,
+	} {
+		if got := IsDelta(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
