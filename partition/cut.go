@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/cut"
+	"perdure/fsm"
 	"perdure/internal/clock"
 	"perdure/partition/refusal"
 )
@@ -308,6 +310,31 @@ func (o *Operator) ReadCheckpoint(ctx context.Context, in *perdurev1.ReadFileReq
 		at += uint64(len(b))
 	}
 	return nil
+}
+
+// MakeDelta writes what leads from one of this node's checkpoints of a partition to another. A node makes one at a time,
+// and blocks meanwhile. Errors: CHECKPOINT_NOT_FOUND, PARTITION_NOT_FOUND, ctx.
+func (o *Operator) MakeDelta(ctx context.Context, in *perdurev1.DeltaRequest) (*perdurev1.DeltaResponse, error) {
+	r, err := o.n.router.Replica(in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case o.n.deltas <- struct{}{}:
+		defer func() { <-o.n.deltas }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-o.n.stopping:
+		return nil, refusal.TryLater(in.Partition, "the node stops")
+	}
+	file, err := r.MakeDelta(ctx, fsm.Checkpoint{Cut: in.FromCut, Index: in.FromIndex}, in.Cut, int64(min(in.LimitBytes, math.MaxInt64)))
+	if large := (*fsm.DeltaLimitError)(nil); errors.As(err, &large) {
+		return &perdurev1.DeltaResponse{}, nil
+	}
+	if err != nil {
+		return nil, checkpointError(in.Partition, err)
+	}
+	return &perdurev1.DeltaResponse{File: &perdurev1.CutFile{Name: file.Name, Size: uint64(file.Size)}}, nil
 }
 
 // checkpointError is the refusal for an error about a checkpoint's files.

@@ -151,6 +151,8 @@ type Node struct {
 	quota     *quota.Quota
 	metered   chan struct{} // closed when the quotas' exchange has ended
 	transfers *election.Transfers
+	// deltas is full while a delta of checkpoints is made.
+	deltas chan struct{}
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping    chan struct{}
 	lifetime    context.Context
@@ -182,7 +184,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: group.NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
-		auditDone: make(chan struct{}), retained: make(chan struct{}), metered: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
+		auditDone: make(chan struct{}), retained: make(chan struct{}), metered: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan struct{}, 1), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()

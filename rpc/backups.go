@@ -16,6 +16,7 @@ const (
 	maxListTime    = time.Minute
 	maxReadTime    = time.Hour
 	maxHashTime    = 10 * time.Minute
+	maxDeltaTime   = 30 * time.Minute
 	maxReleaseTime = time.Minute
 )
 
@@ -73,6 +74,19 @@ func (b *backups) Hash(ctx context.Context, in *perdurev1.HashFileRequest) (*per
 			return nil, err
 		}
 		return &perdurev1.HashFileResponse{Sha256: hex.EncodeToString(sum.Sum(nil))}, nil
+	})
+}
+
+// Delta implements Backups.
+func (b *backups) Delta(ctx context.Context, in *perdurev1.DeltaRequest) (*perdurev1.DeltaResponse, error) {
+	if err := firstError(partitionNumber(in.Partition), cutNumber(in.Cut), cutNumber(in.FromCut)); err != nil {
+		return nil, err
+	}
+	if in.FromCut >= in.Cut {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "from_cut: %d is not before cut %d", in.FromCut, in.Cut)
+	}
+	return operate(ctx, b.s, maxDeltaTime, errStopping(), func(ctx context.Context, o Operator) (*perdurev1.DeltaResponse, error) {
+		return o.MakeDelta(ctx, in)
 	})
 }
 

@@ -66,6 +66,11 @@ func TestBackupsAskTheOperator(t *testing.T) {
 		t.Errorf("hash: %v, %v", sum, err)
 	}
 	asked(&perdurev1.ReadFileRequest{Cut: 3, Partition: 2, Name: "f"})
+	delta := &perdurev1.DeltaRequest{Cut: 3, Partition: 2, FromCut: 2, FromIndex: 5, LimitBytes: 9}
+	if got, err := c.Delta(soon(t), delta); err != nil || got.File.GetSize() != 5 {
+		t.Errorf("delta: %v, %v", got, err)
+	}
+	asked(delta)
 	release := &perdurev1.ReleaseCutRequest{Cut: 3}
 	if got, err := c.Release(soon(t), release); err != nil || got.Released != 1 {
 		t.Errorf("release: %v, %v", got, err)
@@ -92,6 +97,10 @@ func TestBackupsRefusals(t *testing.T) {
 	}
 	for _, in := range []*perdurev1.HashFileRequest{{}, {Cut: 1}, {Name: "f"}, {Cut: 1, Partition: 16384, Name: "f"}, {Cut: 1, Name: strings.Repeat("f", 256)}} {
 		_, err := c.Hash(soon(t), in)
+		refused(t, in.String(), err, bad)
+	}
+	for _, in := range []*perdurev1.DeltaRequest{{}, {Cut: 1}, {FromCut: 1}, {Cut: 2, FromCut: 2}, {Cut: 2, FromCut: 3}, {Cut: 2, FromCut: 1, Partition: 16384}} {
+		_, err := c.Delta(soon(t), in)
 		refused(t, in.String(), err, bad)
 	}
 	_, err := c.Release(soon(t), &perdurev1.ReleaseCutRequest{})

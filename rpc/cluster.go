@@ -37,6 +37,8 @@ type Operator interface {
 	// CHECKPOINT_NOT_FOUND. ReadCheckpoint passes a file to send, from an offset on.
 	ListCheckpoint(ctx context.Context, in *perdurev1.ListFilesRequest) (*perdurev1.ListFilesResponse, error)
 	ReadCheckpoint(ctx context.Context, in *perdurev1.ReadFileRequest, send func(*perdurev1.FileChunk) error) error
+	// MakeDelta writes what leads from one checkpoint of this node to another into a file of the later one.
+	MakeDelta(ctx context.Context, in *perdurev1.DeltaRequest) (*perdurev1.DeltaResponse, error)
 	// ReleaseCut removes the checkpoints of a cut on all nodes that answer.
 	ReleaseCut(ctx context.Context, in *perdurev1.ReleaseCutRequest) (*perdurev1.ReleaseCutResponse, error)
 }

@@ -81,6 +81,10 @@ func (o *operator) ReadCheckpoint(ctx context.Context, in *perdurev1.ReadFileReq
 	return errors.Join(send(&perdurev1.FileChunk{Data: []byte("ab")}), o.take(ctx, in))
 }
 
+func (o *operator) MakeDelta(ctx context.Context, in *perdurev1.DeltaRequest) (*perdurev1.DeltaResponse, error) {
+	return &perdurev1.DeltaResponse{File: &perdurev1.CutFile{Name: "delta", Size: 5}}, o.take(ctx, in)
+}
+
 func (o *operator) ReleaseCut(ctx context.Context, in *perdurev1.ReleaseCutRequest) (*perdurev1.ReleaseCutResponse, error) {
 	return &perdurev1.ReleaseCutResponse{Released: 1}, o.take(ctx, in)
 }

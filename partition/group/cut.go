@@ -118,7 +118,7 @@ func (r *Replica) OpenCheckpointFile(n uint64, name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(files, func(f fsm.CheckpointFile) bool { return f.Name == name }) {
+	if !slices.ContainsFunc(files, func(f fsm.CheckpointFile) bool { return f.Name == name }) && !fsm.IsDelta(name) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_CHECKPOINT_NOT_FOUND, "the checkpoint of cut %d of partition %d has no file %q", n, r.id, name).
 			With("partition", fmt.Sprint(r.id)).With("cut", fmt.Sprint(n))
 	}
@@ -127,6 +127,27 @@ func (r *Replica) OpenCheckpointFile(n uint64, name string) (vfs.File, error) {
 		return nil, r.noCheckpoint(n)
 	}
 	return f, err
+}
+
+// MakeDelta writes what leads from one checkpoint of this replica to that of a cut, in at most limit bytes, and returns the
+// file, which OpenCheckpointFile opens. It reads both and blocks for as long. Errors: CHECKPOINT_NOT_FOUND,
+// *fsm.DeltaLimitError, ctx's, those of the disk.
+func (r *Replica) MakeDelta(ctx context.Context, from fsm.Checkpoint, n uint64, limit int64) (fsm.CheckpointFile, error) {
+	to, has, _, err := r.Checkpoint(n)
+	if err != nil {
+		return fsm.CheckpointFile{}, err
+	}
+	if !has {
+		return fsm.CheckpointFile{}, r.noCheckpoint(n)
+	}
+	opts := r.stateOptions(false)
+	stop := func() error { return errors.Join(ctx.Err(), r.Halted()) }
+	file, err := fsm.MakeDelta(r.stateDir(), from, to, fsm.Options{FS: opts.FS, Logger: opts.Logger}, fsm.DeltaOptions{Limit: limit, Spare: opts.Spare, Stop: stop})
+	r.measureCheckpoints()
+	if errors.Is(err, fs.ErrNotExist) {
+		return file, r.noCheckpoint(from.Cut)
+	}
+	return file, err
 }
 
 func (r *Replica) noCheckpoint(n uint64) *api.Error {

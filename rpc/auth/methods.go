@@ -86,6 +86,7 @@ var methods = map[string]rule{
 	perdurev1.Backups_List_FullMethodName:    {Admin, allNamespaces},
 	perdurev1.Backups_Read_FullMethodName:    {Admin, allNamespaces}, // everything that the cluster stores
 	perdurev1.Backups_Hash_FullMethodName:    {Admin, allNamespaces},
+	perdurev1.Backups_Delta_FullMethodName:   {Admin, allNamespaces},
 	perdurev1.Backups_Release_FullMethodName: {Admin, allNamespaces},
 }
 

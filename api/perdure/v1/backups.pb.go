@@ -686,6 +686,130 @@ func (x *HashFileResponse) GetSha256() string {
 	return ""
 }
 
+type DeltaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The later checkpoint, as Read names it.
+	Cut       uint64 `protobuf:"varint,1,opt,name=cut,proto3" json:"cut,omitempty"`
+	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The earlier checkpoint, and its Raft index.
+	FromCut   uint64 `protobuf:"varint,3,opt,name=from_cut,json=fromCut,proto3" json:"from_cut,omitempty"`
+	FromIndex uint64 `protobuf:"varint,4,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	// How large the file may be; 0: any size.
+	LimitBytes    uint64 `protobuf:"varint,5,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaRequest) Reset() {
+	*x = DeltaRequest{}
+	mi := &file_perdure_v1_backups_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaRequest) ProtoMessage() {}
+
+func (x *DeltaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_backups_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaRequest.ProtoReflect.Descriptor instead.
+func (*DeltaRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_backups_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DeltaRequest) GetCut() uint64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetFromCut() uint64 {
+	if x != nil {
+		return x.FromCut
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetLimitBytes() uint64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
+type DeltaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A table of Pebble; unset if it would exceed limit_bytes.
+	File          *CutFile `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaResponse) Reset() {
+	*x = DeltaResponse{}
+	mi := &file_perdure_v1_backups_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaResponse) ProtoMessage() {}
+
+func (x *DeltaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_backups_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaResponse.ProtoReflect.Descriptor instead.
+func (*DeltaResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_backups_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeltaResponse) GetFile() *CutFile {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
 var File_perdure_v1_backups_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_backups_proto_rawDesc = "" +
@@ -734,12 +858,23 @@ const file_perdure_v1_backups_proto_rawDesc = "" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"*\n" +
 	"\x10HashFileResponse\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\tR\x06sha2562\xd1\x02\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\x99\x01\n" +
+	"\fDeltaRequest\x12\x10\n" +
+	"\x03cut\x18\x01 \x01(\x04R\x03cut\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x19\n" +
+	"\bfrom_cut\x18\x03 \x01(\x04R\afromCut\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x04 \x01(\x04R\tfromIndex\x12\x1f\n" +
+	"\vlimit_bytes\x18\x05 \x01(\x04R\n" +
+	"limitBytes\"8\n" +
+	"\rDeltaResponse\x12'\n" +
+	"\x04file\x18\x01 \x01(\v2\x13.perdure.v1.CutFileR\x04file2\x8f\x03\n" +
 	"\aBackups\x126\n" +
 	"\x03Cut\x12\x16.perdure.v1.CutRequest\x1a\x17.perdure.v1.CutResponse\x12C\n" +
 	"\x04List\x12\x1c.perdure.v1.ListFilesRequest\x1a\x1d.perdure.v1.ListFilesResponse\x12<\n" +
 	"\x04Read\x12\x1b.perdure.v1.ReadFileRequest\x1a\x15.perdure.v1.FileChunk0\x01\x12A\n" +
-	"\x04Hash\x12\x1b.perdure.v1.HashFileRequest\x1a\x1c.perdure.v1.HashFileResponse\x12H\n" +
+	"\x04Hash\x12\x1b.perdure.v1.HashFileRequest\x1a\x1c.perdure.v1.HashFileResponse\x12<\n" +
+	"\x05Delta\x12\x18.perdure.v1.DeltaRequest\x1a\x19.perdure.v1.DeltaResponse\x12H\n" +
 	"\aRelease\x12\x1d.perdure.v1.ReleaseCutRequest\x1a\x1e.perdure.v1.ReleaseCutResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
@@ -754,7 +889,7 @@ func file_perdure_v1_backups_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_backups_proto_rawDescData
 }
 
-var file_perdure_v1_backups_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_perdure_v1_backups_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_perdure_v1_backups_proto_goTypes = []any{
 	(*CutRequest)(nil),         // 0: perdure.v1.CutRequest
 	(*CutResponse)(nil),        // 1: perdure.v1.CutResponse
@@ -768,25 +903,30 @@ var file_perdure_v1_backups_proto_goTypes = []any{
 	(*ReleaseCutResponse)(nil), // 9: perdure.v1.ReleaseCutResponse
 	(*HashFileRequest)(nil),    // 10: perdure.v1.HashFileRequest
 	(*HashFileResponse)(nil),   // 11: perdure.v1.HashFileResponse
+	(*DeltaRequest)(nil),       // 12: perdure.v1.DeltaRequest
+	(*DeltaResponse)(nil),      // 13: perdure.v1.DeltaResponse
 }
 var file_perdure_v1_backups_proto_depIdxs = []int32{
 	2,  // 0: perdure.v1.CutResponse.checkpoints:type_name -> perdure.v1.Checkpoint
 	5,  // 1: perdure.v1.ListFilesResponse.files:type_name -> perdure.v1.CutFile
-	0,  // 2: perdure.v1.Backups.Cut:input_type -> perdure.v1.CutRequest
-	3,  // 3: perdure.v1.Backups.List:input_type -> perdure.v1.ListFilesRequest
-	6,  // 4: perdure.v1.Backups.Read:input_type -> perdure.v1.ReadFileRequest
-	10, // 5: perdure.v1.Backups.Hash:input_type -> perdure.v1.HashFileRequest
-	8,  // 6: perdure.v1.Backups.Release:input_type -> perdure.v1.ReleaseCutRequest
-	1,  // 7: perdure.v1.Backups.Cut:output_type -> perdure.v1.CutResponse
-	4,  // 8: perdure.v1.Backups.List:output_type -> perdure.v1.ListFilesResponse
-	7,  // 9: perdure.v1.Backups.Read:output_type -> perdure.v1.FileChunk
-	11, // 10: perdure.v1.Backups.Hash:output_type -> perdure.v1.HashFileResponse
-	9,  // 11: perdure.v1.Backups.Release:output_type -> perdure.v1.ReleaseCutResponse
-	7,  // [7:12] is the sub-list for method output_type
-	2,  // [2:7] is the sub-list for method input_type
-	2,  // [2:2] is the sub-list for extension type_name
-	2,  // [2:2] is the sub-list for extension extendee
-	0,  // [0:2] is the sub-list for field type_name
+	5,  // 2: perdure.v1.DeltaResponse.file:type_name -> perdure.v1.CutFile
+	0,  // 3: perdure.v1.Backups.Cut:input_type -> perdure.v1.CutRequest
+	3,  // 4: perdure.v1.Backups.List:input_type -> perdure.v1.ListFilesRequest
+	6,  // 5: perdure.v1.Backups.Read:input_type -> perdure.v1.ReadFileRequest
+	10, // 6: perdure.v1.Backups.Hash:input_type -> perdure.v1.HashFileRequest
+	12, // 7: perdure.v1.Backups.Delta:input_type -> perdure.v1.DeltaRequest
+	8,  // 8: perdure.v1.Backups.Release:input_type -> perdure.v1.ReleaseCutRequest
+	1,  // 9: perdure.v1.Backups.Cut:output_type -> perdure.v1.CutResponse
+	4,  // 10: perdure.v1.Backups.List:output_type -> perdure.v1.ListFilesResponse
+	7,  // 11: perdure.v1.Backups.Read:output_type -> perdure.v1.FileChunk
+	11, // 12: perdure.v1.Backups.Hash:output_type -> perdure.v1.HashFileResponse
+	13, // 13: perdure.v1.Backups.Delta:output_type -> perdure.v1.DeltaResponse
+	9,  // 14: perdure.v1.Backups.Release:output_type -> perdure.v1.ReleaseCutResponse
+	9,  // [9:15] is the sub-list for method output_type
+	3,  // [3:9] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_backups_proto_init() }
@@ -800,7 +940,7 @@ func file_perdure_v1_backups_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_backups_proto_rawDesc), len(file_perdure_v1_backups_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

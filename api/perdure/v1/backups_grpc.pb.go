@@ -23,6 +23,7 @@ const (
 	Backups_List_FullMethodName    = "/perdure.v1.Backups/List"
 	Backups_Read_FullMethodName    = "/perdure.v1.Backups/Read"
 	Backups_Hash_FullMethodName    = "/perdure.v1.Backups/Hash"
+	Backups_Delta_FullMethodName   = "/perdure.v1.Backups/Delta"
 	Backups_Release_FullMethodName = "/perdure.v1.Backups/Release"
 )
 
@@ -46,6 +47,10 @@ type BackupsClient interface {
 	// Hash has the node read one file of a checkpoint and hash it: a file that a backup has already is not copied again.
 	// Refusals are as those of List.
 	Hash(ctx context.Context, in *HashFileRequest, opts ...grpc.CallOption) (*HashFileResponse, error)
+	// Delta has the node write what was put and deleted between two of its checkpoints of a partition into a file, which Read
+	// and Hash then hand out by its name, and which goes with the later checkpoint. The node reads both checkpoints whole,
+	// one pair at a time. Repeating it returns the same file. Refusals are as those of List, for either checkpoint.
+	Delta(ctx context.Context, in *DeltaRequest, opts ...grpc.CallOption) (*DeltaResponse, error)
 	// Release removes the checkpoints of a cut on the node that is called, and on the others as far as they answer.
 	// Repeating it is safe.
 	Release(ctx context.Context, in *ReleaseCutRequest, opts ...grpc.CallOption) (*ReleaseCutResponse, error)
@@ -108,6 +113,16 @@ func (c *backupsClient) Hash(ctx context.Context, in *HashFileRequest, opts ...g
 	return out, nil
 }
 
+func (c *backupsClient) Delta(ctx context.Context, in *DeltaRequest, opts ...grpc.CallOption) (*DeltaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeltaResponse)
+	err := c.cc.Invoke(ctx, Backups_Delta_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *backupsClient) Release(ctx context.Context, in *ReleaseCutRequest, opts ...grpc.CallOption) (*ReleaseCutResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseCutResponse)
@@ -138,6 +153,10 @@ type BackupsServer interface {
 	// Hash has the node read one file of a checkpoint and hash it: a file that a backup has already is not copied again.
 	// Refusals are as those of List.
 	Hash(context.Context, *HashFileRequest) (*HashFileResponse, error)
+	// Delta has the node write what was put and deleted between two of its checkpoints of a partition into a file, which Read
+	// and Hash then hand out by its name, and which goes with the later checkpoint. The node reads both checkpoints whole,
+	// one pair at a time. Repeating it returns the same file. Refusals are as those of List, for either checkpoint.
+	Delta(context.Context, *DeltaRequest) (*DeltaResponse, error)
 	// Release removes the checkpoints of a cut on the node that is called, and on the others as far as they answer.
 	// Repeating it is safe.
 	Release(context.Context, *ReleaseCutRequest) (*ReleaseCutResponse, error)
@@ -162,6 +181,9 @@ func (UnimplementedBackupsServer) Read(*ReadFileRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedBackupsServer) Hash(context.Context, *HashFileRequest) (*HashFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Hash not implemented")
+}
+func (UnimplementedBackupsServer) Delta(context.Context, *DeltaRequest) (*DeltaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Delta not implemented")
 }
 func (UnimplementedBackupsServer) Release(context.Context, *ReleaseCutRequest) (*ReleaseCutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
@@ -252,6 +274,24 @@ func _Backups_Hash_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Backups_Delta_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeltaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackupsServer).Delta(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backups_Delta_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackupsServer).Delta(ctx, req.(*DeltaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Backups_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseCutRequest)
 	if err := dec(in); err != nil {
@@ -288,6 +328,10 @@ var Backups_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Hash",
 			Handler:    _Backups_Hash_Handler,
+		},
+		{
+			MethodName: "Delta",
+			Handler:    _Backups_Delta_Handler,
 		},
 		{
 			MethodName: "Release",
