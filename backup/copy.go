@@ -12,11 +12,23 @@ import (
 	"strings"
 )
 
-// copyState copies one partition, from the first replica that can be copied as a whole.
+// copyState copies one partition: what has changed since the last backup, or all, from the first replica that has it.
 func (c *creator) copyState(ctx context.Context, cut Cut, partition uint32) (State, error) {
+	base, ok := c.base(cut, partition)
+	if ok {
+		s, err := c.firstReplica(ctx, cut, partition, func(at Checkpoint) (State, error) { return c.copyDelta(ctx, cut, at, base) })
+		if lost := (*ReplicasError)(nil); !errors.As(err, &lost) {
+			return s, err
+		}
+	}
+	return c.firstReplica(ctx, cut, partition, func(at Checkpoint) (State, error) { return c.copyReplica(ctx, cut, at) })
+}
+
+// firstReplica copies from one replica after the other, until one succeeds. Errors: *ReplicasError, or what fails at all.
+func (c *creator) firstReplica(ctx context.Context, cut Cut, partition uint32, do func(Checkpoint) (State, error)) (State, error) {
 	lost := &ReplicasError{Cut: cut.Number, Partition: partition}
 	for _, at := range c.order(cut, partition) {
-		s, err := c.copyReplica(ctx, cut, at)
+		s, err := do(at)
 		if err == nil {
 			c.report(func(p *Progress) { p.PartitionsDone++ })
 			return s, nil
@@ -28,13 +40,74 @@ func (c *creator) copyState(ctx context.Context, cut Cut, partition uint32) (Sta
 			return State{}, err
 		}
 		lost.Errs = append(lost.Errs, err)
+		if errors.Is(err, ErrDeltaTooLarge) {
+			break // at each other replica, too
+		}
 	}
 	return State{}, lost
 }
 
+const (
+	// maxDeltas bounds the deltas of a state: each makes a restore longer.
+	maxDeltas = 64
+	// deltaShare is what part of the bytes of a state's files all its deltas together may have.
+	deltaShare = 2
+	// leastDeltas are bytes that the deltas of a state may have however small the state is.
+	leastDeltas = 64 << 10
+)
+
+// base returns what the last backup has of a partition, if a delta may follow it.
+func (c *creator) base(cut Cut, partition uint32) (State, bool) {
+	if c.opts.Full || c.last == nil || cut.Cluster == "" || c.last.Cut >= cut.Number || c.last.Partitions != cut.Partitions {
+		return State{}, false
+	}
+	s := c.last.States[partition]
+	for _, f := range s.all() {
+		if !c.stored(f) {
+			return State{}, false
+		}
+	}
+	return s, len(s.Deltas) < maxDeltas && s.deltaLimit() > 0
+}
+
+// deltaLimit is how many bytes the next delta of a state may have.
+func (s State) deltaLimit() int64 {
+	var files, deltas int64
+	for _, f := range s.Files {
+		files += f.Size
+	}
+	for _, d := range s.Deltas {
+		deltas += d.Size
+	}
+	return max(files/deltaShare, leastDeltas) - deltas
+}
+
+// copyDelta copies what a checkpoint has and the last backup has not.
+func (c *creator) copyDelta(ctx context.Context, cut Cut, at Checkpoint, base State) (State, error) {
+	s := State{Partition: at.Partition, Node: at.Node, Index: at.Index, Files: base.Files}
+	if at.Index <= base.Index {
+		return s, fmt.Errorf("node %s is at index %d of partition %d, the last backup at %d", at.Node, at.Index, at.Partition, base.Index)
+	}
+	var listed Listed
+	err := c.retry(ctx, func() (bool, error) {
+		var err error
+		listed, err = c.source.Delta(ctx, cut.Number, at, Base{c.last.Cut, base.Index}, base.deltaLimit())
+		return false, err
+	})
+	if err != nil {
+		return s, err
+	}
+	file, err := c.copyListed(ctx, cut, at, []Listed{listed})
+	if err != nil {
+		return s, err
+	}
+	s.Deltas = append(slices.Clone(base.Deltas), Delta{base.Index, at.Index, file[0]})
+	return s, nil
+}
+
 // copyReplica copies one checkpoint.
 func (c *creator) copyReplica(ctx context.Context, cut Cut, at Checkpoint) (State, error) {
-	s := State{Partition: at.Partition, Node: at.Node, Files: []File{}}
+	s := State{Partition: at.Partition, Node: at.Node}
 	var files []Listed
 	err := c.retry(ctx, func() (bool, error) {
 		var err error
@@ -48,6 +121,13 @@ func (c *creator) copyReplica(ctx context.Context, cut Cut, at Checkpoint) (Stat
 		return s, fmt.Errorf("node %s has index %d of partition %d in cut %d, which is at %d", at.Node, s.Index, at.Partition, cut.Number, at.Index)
 	}
 	slices.SortFunc(files, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	s.Files, err = c.copyListed(ctx, cut, at, files)
+	return s, err
+}
+
+// copyListed copies files of one checkpoint.
+func (c *creator) copyListed(ctx context.Context, cut Cut, at Checkpoint, files []Listed) ([]File, error) {
+	out := []File{}
 	c.report(func(p *Progress) {
 		for _, f := range files {
 			p.Files++
@@ -57,15 +137,15 @@ func (c *creator) copyReplica(ctx context.Context, cut Cut, at Checkpoint) (Stat
 	for _, f := range files {
 		file, err := c.copyFile(ctx, cut, at, f)
 		if err != nil {
-			return s, fmt.Errorf("node %s, partition %d, file %s: %w", at.Node, at.Partition, f.Name, err)
+			return nil, fmt.Errorf("node %s, partition %d, file %s: %w", at.Node, at.Partition, f.Name, err)
 		}
-		s.Files = append(s.Files, file)
+		out = append(out, file)
 		c.report(func(p *Progress) {
 			p.FilesDone++
 			p.BytesDone += f.Size
 		})
 	}
-	return s, nil
+	return out, nil
 }
 
 // copyFile makes sure that a file is in the store.
@@ -200,7 +280,7 @@ func (c *creator) retry(ctx context.Context, do func() (progress bool, err error
 			return errors.Join(err, ctx.Err())
 		}
 		gone, full, long := (*GoneError)(nil), (*StoreError)(nil), (*lengthError)(nil)
-		if errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &long) {
+		if errors.As(err, &gone) || errors.As(err, &full) || errors.As(err, &long) || errors.Is(err, ErrDeltaTooLarge) {
 			return err
 		}
 		if failed++; progress {

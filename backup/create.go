@@ -24,6 +24,8 @@ type Options struct {
 	Attempts int
 	// Cuts bounds the cuts that are entered, if no replica has a partition of one any more; 0: 3.
 	Cuts int
+	// Full copies the files of each state even if a delta would do, and leaves no checkpoint on the nodes.
+	Full bool
 	// Spool is the directory for one temporary file per partition that is copied at once; "": the system's.
 	Spool string
 	// Progress, if not nil, is called after each file and must return soon.
@@ -72,7 +74,7 @@ type Progress struct {
 type Result struct {
 	*Manifest
 	Progress Progress
-	// Unreleased is why the cut's checkpoints could not be removed; nil if they were. The next cuts remove them.
+	// Unreleased is why checkpoints that nobody needs could not be removed; nil if they were. The next cuts remove them.
 	Unreleased error
 }
 
@@ -122,6 +124,8 @@ type creator struct {
 	limit  *limiter
 	// nodes are those whose replicas the last backup has, by partition: they have the same files still.
 	nodes map[uint32]string
+	// last is the last backup of the cluster that can be read; nil if there is none.
+	last *Manifest
 	// ask says that a node is asked for the hash of each file, because an interrupted create has put some into the store.
 	ask bool
 
@@ -142,7 +146,7 @@ type creator struct {
 
 // begin announces the create, and reads what the store has.
 func (c *creator) begin(ctx context.Context) error {
-	c.part = partial{Format: Format, Owner: randomText(), Copied: []copied{}}
+	c.part = partial{Format: partialFormat, Owner: randomText(), Process: thisProcess(), Copied: []copied{}}
 	if err := c.announce(ctx); err != nil {
 		return err
 	}
@@ -233,6 +237,7 @@ func (c *creator) learn(ctx context.Context, cluster string) error {
 		case m.Cluster != cluster:
 			continue
 		}
+		c.last = m
 		for _, s := range m.States {
 			c.nodes[s.Partition] = s.Node
 			for _, f := range s.Files {
@@ -281,6 +286,9 @@ func (c *creator) takeOver(ctx context.Context, p *partial) error {
 		return err
 	}
 	has, err := c.has(ctx, p.Cut)
+	if err == nil && !has && p.Cut.Number != 0 {
+		_ = c.source.Release(ctx, p.Cut.Number) // as in run
+	}
 	if err != nil || !has {
 		return err
 	}
@@ -332,6 +340,8 @@ func (c *creator) run(ctx context.Context) (*Result, error) {
 		if lost := (*ReplicasError)(nil); !errors.As(err, &lost) || tried >= c.opts.Cuts {
 			return nil, err
 		}
+		// Each replica keeps the checkpoints of two cuts: the base of the deltas is to be one of them.
+		_ = c.source.Release(ctx, c.part.Cut.Number)
 		c.mu.Lock()
 		for _, f := range c.part.Copied {
 			c.known[version{f.Partition, f.Node, f.File.Name, f.File.Size}] = f.File.SHA256
@@ -376,7 +386,7 @@ func (c *creator) finish(ctx context.Context, states []State) (*Result, error) {
 		here[o.Name] = o.Size
 	}
 	for _, s := range states {
-		for _, f := range s.Files {
+		for _, f := range s.all() {
 			if size, ok := here[f.Object()]; !ok || size != f.Size {
 				return nil, &StoreError{f.Object(), errors.New("it was deleted or changed meanwhile")}
 			}
@@ -387,7 +397,7 @@ func (c *creator) finish(ctx context.Context, states []State) (*Result, error) {
 		return nil, err
 	}
 	cut := c.part.Cut
-	m := Manifest{Format: Format, Name: c.part.Name, Cluster: cut.Cluster, Cut: cut.Number, Partitions: cut.Partitions,
+	m := Manifest{Format: format(states), Name: c.part.Name, Cluster: cut.Cluster, Cut: cut.Number, Partitions: cut.Partitions,
 		Level: cut.Level, Created: c.part.CutAt.Truncate(time.Second), States: states}
 	b, err := m.encode()
 	if err != nil {
@@ -401,10 +411,22 @@ func (c *creator) finish(ctx context.Context, states []State) (*Result, error) {
 		return nil, err
 	}
 	// The backup exists. What fails from here on leaves a partial, or checkpoints, behind.
-	result := &Result{Manifest: read, Progress: c.progress, Unreleased: c.source.Release(ctx, cut.Number)}
+	result := &Result{Manifest: read, Progress: c.progress, Unreleased: c.release(ctx)}
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	return result, c.store.Delete(ctx, c.part.object())
+}
+
+// release removes the checkpoints that no later backup needs: its deltas lead from those of this cut.
+func (c *creator) release(ctx context.Context) error {
+	var errs []error
+	if c.last != nil && c.last.Cut != c.part.Cut.Number {
+		errs = append(errs, c.source.Release(ctx, c.last.Cut))
+	}
+	if c.opts.Full {
+		errs = append(errs, c.source.Release(ctx, c.part.Cut.Number))
+	}
+	return errors.Join(errs...)
 }
 
 // giveUp leaves the partial so that the next create continues it at once; without a cut there is nothing to continue.

@@ -147,7 +147,7 @@ func usedFiles(ctx context.Context, store Store) (map[string]bool, error) {
 			return nil, err
 		}
 		for _, s := range m.States {
-			for _, f := range s.Files {
+			for _, f := range s.all() {
 				used[f.Object()] = true
 			}
 		}

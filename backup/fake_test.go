@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +37,10 @@ type cluster struct {
 	// reads are the bytes read of each file's hash.
 	reads map[string]int64
 	gone  map[string]bool
+	// shifted is by how much the indexes that List says differ.
+	shifted uint64
+	// deltas says that nodes make them: a text that names both states.
+	deltas bool
 }
 
 func newCluster(nodes int, partitions uint32) *cluster {
@@ -121,9 +126,11 @@ func (c *cluster) List(ctx context.Context, cut uint64, at Checkpoint) (uint64, 
 	files, err := c.checkpoint(cut, at)
 	var out []Listed
 	for name, b := range files {
-		out = append(out, Listed{name, int64(len(b))})
+		if !strings.HasPrefix(name, "delta-") {
+			out = append(out, Listed{name, int64(len(b))})
+		}
 	}
-	return 100*cut + uint64(at.Partition), out, err
+	return 100*cut + uint64(at.Partition) + c.shifted, out, err
 }
 
 func (c *cluster) Read(ctx context.Context, cut uint64, at Checkpoint, name string, offset int64) (io.ReadCloser, error) {
@@ -170,6 +177,34 @@ func (c *cluster) Hash(ctx context.Context, cut uint64, at Checkpoint, name stri
 	}
 	files, err := c.checkpoint(cut, at)
 	return sumOf(files[name]), err
+}
+
+func (c *cluster) Delta(ctx context.Context, cut uint64, at Checkpoint, from Base, limit int64) (Listed, error) {
+	if err := c.ask(ctx, "delta", at, ""); err != nil {
+		return Listed{}, err
+	}
+	_, err := c.checkpoint(from.Cut, at)
+	files, err2 := c.checkpoint(cut, at)
+	if err := errors.Join(err, err2); err != nil {
+		return Listed{}, err
+	}
+	if !c.deltas || from.Index != 100*from.Cut+uint64(at.Partition) {
+		return Listed{}, &GoneError{from.Cut, at.Partition, at.Node, errors.New("it makes no deltas")}
+	}
+	name, text := deltaOf(at.Partition, from, Base{cut, at.Index})
+	if int64(len(text)) > limit {
+		return Listed{}, ErrDeltaTooLarge
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	files[name] = []byte(text)
+	return Listed{name, int64(len(text))}, nil
+}
+
+// deltaOf is what a node of the cluster writes as a delta.
+func deltaOf(partition uint32, from, to Base) (name, text string) {
+	name = fmt.Sprintf("delta-%d-%d-%d-%d", from.Cut, from.Index, to.Cut, to.Index)
+	return name, fmt.Sprintf("%s of partition %d", name, partition)
 }
 
 func (c *cluster) Release(ctx context.Context, cut uint64) error {

@@ -12,18 +12,23 @@ import (
 	"path/filepath"
 )
 
-// Fetch writes the files of one state into a directory, which it makes. The error is a *DamagedError or a
-// *NotFoundError if a file of the store is not what was copied.
-func Fetch(ctx context.Context, store Store, s State, dir string) error {
+// Fetch writes the files of one state, and those of its deltas, into a directory, which it makes. The caller adds the
+// deltas, in their order, by fsm.ApplyDelta. fetched, if not nil, is called with the bytes of each file. The error is a
+// *DamagedError or a *NotFoundError if a file of the store is not what was copied.
+func Fetch(ctx context.Context, store Store, s State, dir string, fetched func(bytes int64)) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, f := range s.Files {
-		if err := f.check(); err != nil {
-			return err
+	for _, f := range s.all() {
+		err := f.check()
+		if err == nil {
+			err = fetchFile(ctx, store, f, filepath.Join(dir, f.Name))
 		}
-		if err := fetchFile(ctx, store, f, filepath.Join(dir, f.Name)); err != nil {
+		if err != nil {
 			return fmt.Errorf("partition %d, file %s: %w", s.Partition, f.Name, err)
+		}
+		if fetched != nil {
+			fetched(f.Size)
 		}
 	}
 	return nil

@@ -14,8 +14,15 @@ import (
 	"time"
 )
 
-// Format is the version of the manifest and of the layout of a store.
-const Format = 1
+const (
+	// Format is the newest version of the manifest. A manifest has the oldest one that can express it:
+	//
+	//	1  the files of each state
+	//	2  and the deltas that follow them
+	Format = 2
+	// partialFormat is the version of a partial.
+	partialFormat = 1
+)
 
 // nameLayout is the form of a backup's name: the time of its creation, in UTC.
 const nameLayout = "20060102T150405Z"
@@ -56,6 +63,24 @@ type State struct {
 	Node string `json:"node"`
 	// Files are in the order of their names.
 	Files []File `json:"files"`
+	// Deltas make the state that Files are into this one, in their order.
+	Deltas []Delta `json:"deltas,omitempty"`
+}
+
+// Delta is what leads from a partition's state at one index to that at another: a table of Pebble.
+type Delta struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+	File
+}
+
+// all are the state's files, those of its deltas last.
+func (s State) all() []File {
+	out := slices.Clone(s.Files)
+	for _, d := range s.Deltas {
+		out = append(out, d.File)
+	}
+	return out
 }
 
 // File is one file of a checkpoint.
@@ -71,11 +96,21 @@ func (f File) Object() string { return filesPrefix + f.SHA256 }
 // Bytes is the size of all states; a file that several have counts each time.
 func (m *Manifest) Bytes() (n int64) {
 	for _, s := range m.States {
-		for _, f := range s.Files {
+		for _, f := range s.all() {
 			n += f.Size
 		}
 	}
 	return n
+}
+
+// format is the oldest format that can express the states.
+func format(states []State) int {
+	for _, s := range states {
+		if len(s.Deltas) > 0 {
+			return 2
+		}
+	}
+	return 1
 }
 
 // NotFoundError says that a store has no such backup or object.
@@ -108,8 +143,8 @@ func decode(b []byte) (*Manifest, error) {
 	if err := d.Decode(&m); err != nil {
 		return nil, err
 	}
-	if m.Format != Format {
-		return nil, fmt.Errorf("format %d, this version reads %d", m.Format, Format)
+	if m.Format < 1 || m.Format > Format {
+		return nil, fmt.Errorf("format %d, this version reads 1 to %d", m.Format, Format)
 	}
 	again, err := m.encode()
 	if err != nil {
@@ -141,6 +176,31 @@ func (m *Manifest) check() error {
 				return fmt.Errorf("partition %d: file %q follows %q", p, f.Name, s.Files[i-1].Name)
 			}
 		}
+		if err := s.checkDeltas(); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
+		}
+	}
+	if want := format(m.States); m.Format != want {
+		return fmt.Errorf("format %d of states of format %d", m.Format, want)
+	}
+	return nil
+}
+
+// checkDeltas refuses deltas of which one does not continue the one before, or that do not end at the state's index.
+func (s *State) checkDeltas() error {
+	for i, d := range s.Deltas {
+		if err := d.check(); err != nil {
+			return err
+		}
+		if d.To <= d.From || i > 0 && s.Deltas[i-1].To != d.From {
+			return fmt.Errorf("delta %d leads from index %d to %d", i, d.From, d.To)
+		}
+		if slices.ContainsFunc(s.Files, func(f File) bool { return f.Name == d.Name }) {
+			return fmt.Errorf("delta %d has the name of file %s", i, d.Name)
+		}
+	}
+	if n := len(s.Deltas); n > 0 && s.Deltas[n-1].To != s.Index {
+		return fmt.Errorf("the deltas lead to index %d, the state is at %d", s.Deltas[n-1].To, s.Index)
 	}
 	return nil
 }

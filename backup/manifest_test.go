@@ -12,7 +12,7 @@ import (
 // example is a manifest of two states.
 func example() Manifest {
 	sum := func(c string) string { return strings.Repeat(c, 64) }
-	return Manifest{Format: Format, Name: "20260102T030405Z", Cluster: "c-1", Cut: 7, Partitions: 2, Level: 6,
+	return Manifest{Format: 1, Name: "20260102T030405Z", Cluster: "c-1", Cut: 7, Partitions: 2, Level: 6,
 		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), States: []State{
 			{Partition: 0, Index: 10, Node: "n1", Files: []File{{"000001.sst", 5, sum("a")}, {"MANIFEST-000002", 0, sum("b")}}},
 			{Partition: 1, Index: 20, Node: "n2", Files: []File{}}}}

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// abandonedAfter is how long a partial must be unchanged before another create continues it. A create that runs
-	// renews its own each renewEvery.
+	// abandonedAfter is how long a partial must be unchanged before another create continues it whose process may run. A
+	// create renews its own each renewEvery.
 	abandonedAfter = 5 * time.Minute
 	renewEvery     = 30 * time.Second
 	// collectPrefix is that of the marks of collections. A collection takes collectWithin at most; its mark counts for
@@ -27,7 +27,9 @@ type partial struct {
 	Format int    `json:"format"`
 	Name   string `json:"name"`
 	// Owner is the create that writes the partial.
-	Owner   string    `json:"owner"`
+	Owner string `json:"owner"`
+	// Process is the one that runs the create.
+	Process process   `json:"process"`
 	Updated time.Time `json:"updated"`
 	// Ended says that the create has ended without a backup, so that another one may continue it at once.
 	Ended bool `json:"ended"`
@@ -47,7 +49,7 @@ type copied struct {
 
 // abandoned reports whether another create may continue the partial.
 func (p *partial) abandoned(now time.Time) bool {
-	return p.Ended || now.Sub(p.Updated) > abandonedAfter
+	return p.Ended || p.Process.gone() || now.Sub(p.Updated) > abandonedAfter
 }
 
 // Partial is a create that has not ended.
@@ -73,7 +75,7 @@ func Partials(ctx context.Context, store Store) ([]Partial, error) {
 	list, err := readPartials(ctx, store)
 	var out []Partial
 	for _, p := range list {
-		q := Partial{Name: p.Name, Updated: p.Updated, Ended: p.Ended, Files: len(p.Copied)}
+		q := Partial{Name: p.Name, Updated: p.Updated, Ended: p.Ended || p.Process.gone(), Files: len(p.Copied)}
 		for _, c := range p.Copied {
 			q.Bytes += c.File.Size
 		}
@@ -118,13 +120,13 @@ func partialName(object string) (name, owner string, ok bool) {
 // readPartial returns one partial. One that is damaged becomes one of that name whose create has ended: nothing of it
 // can be continued.
 func readPartial(ctx context.Context, store Store, name, owner string) (*partial, error) {
-	damaged := &partial{Format: Format, Name: name, Owner: owner, Ended: true}
+	damaged := &partial{Format: partialFormat, Name: name, Owner: owner, Ended: true}
 	b, err := readAll(ctx, store, damaged.object())
 	if err != nil {
 		return nil, err
 	}
 	p := &partial{}
-	if json.Unmarshal(b, p) != nil || p.Format != Format || p.Name != name || p.Owner != owner {
+	if json.Unmarshal(b, p) != nil || p.Format != partialFormat || p.Name != name || p.Owner != owner {
 		p = damaged
 	}
 	return p, nil

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -31,6 +32,12 @@ type Listed struct {
 	Size int64
 }
 
+// Base is a state that a backup has and from which a later one differs by a delta.
+type Base struct{ Cut, Index uint64 }
+
+// ErrDeltaTooLarge says that a delta has more bytes than the caller wants.
+var ErrDeltaTooLarge = errors.New("the delta has more bytes than the limit")
+
 // Source is the cluster that is copied. It is safe for concurrent use. Every call ends within a bound of its own.
 type Source interface {
 	// Cluster returns the cluster's id; "" of a node alone.
@@ -43,6 +50,9 @@ type Source interface {
 	Read(ctx context.Context, cut uint64, at Checkpoint, name string, offset int64) (io.ReadCloser, error)
 	// Hash has the node compute a file's hash in the form of File.SHA256.
 	Hash(ctx context.Context, cut uint64, at Checkpoint, name string) (string, error)
+	// Delta has the node write what leads from its checkpoint of an earlier cut to that of a cut into a file of at most
+	// limit bytes, for Read and Hash. The error is a *GoneError if the node cannot, and ErrDeltaTooLarge.
+	Delta(ctx context.Context, cut uint64, at Checkpoint, from Base, limit int64) (Listed, error)
 	// Release removes a cut's checkpoints.
 	Release(ctx context.Context, cut uint64) error
 }

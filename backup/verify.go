@@ -65,7 +65,7 @@ func Verify(ctx context.Context, store Store, name string, checked func(done, al
 func objects(m *Manifest) (files []File, uses map[File][]string) {
 	uses = map[File][]string{}
 	for _, s := range m.States {
-		for _, f := range s.Files {
+		for _, f := range s.all() {
 			use := fmt.Sprintf("partition %d, file %s", s.Partition, f.Name)
 			f.Name = ""
 			if uses[f] == nil {

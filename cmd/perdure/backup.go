@@ -89,12 +89,14 @@ func (a *app) backupCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create URL",
 		Short: "Make a backup of the cluster",
-		Long: `Make a backup of the cluster at a URL, and print its name. Files that a backup there
-has are not copied again.
+		Long: `Make a backup of the cluster at a URL, and print its name. It copies what was changed
+since the last backup there, if the nodes still have that state: they keep the one of
+the last backup, whatever its URL, until the next is done. Otherwise it copies the files
+that no backup there has. --full copies all of these and keeps no state on the nodes.
 
 The command may be interrupted and repeated: it continues where it was, as long as the
-nodes have the state that it copied. After a kill -9, that takes five minutes. If a node
-fails, the command continues with another replica.
+nodes have the state that it copied. After a kill -9 it does so on the same machine, and
+elsewhere after five minutes. If a node fails, it continues with another replica.
 
 --rate bounds the bytes that it makes the nodes read in each second. --keep deletes the
 older backups of this cluster at the URL when the new one is done, but for so many.
@@ -109,6 +111,7 @@ Exit codes: 0 done, 1 the backup could not be stored, 2 bad usage, 4 refused,
 	flags.StringVar(&rate, "rate", "", "`bytes` per second, such as 50MiB (default: no bound)")
 	flags.IntVar(&keep, "keep", 0, "`number` of backups to keep (default: all)")
 	flags.IntVar(&opts.Parallel, "parallel", 4, "partitions copied at once")
+	flags.BoolVar(&opts.Full, "full", false, "copy whole states, keep none on the nodes")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 		if rate != "" {
 			if opts.Rate, err = bytesize.Parse(rate); err != nil || opts.Rate == 0 {
@@ -143,7 +146,7 @@ func (a *app) createBackup(ctx context.Context, c *client.Client, store backup.S
 	}
 	r, err := backup.Create(ctx, source, store, opts)
 	if err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	var deleted []string
 	var collected backup.Collected
@@ -168,6 +171,14 @@ func (a *app) createBackup(ctx context.Context, c *client.Client, store backup.S
 	}
 	a.printDeleted(deleted, collected)
 	return nil
+}
+
+// interrupted says what continues a command that a signal has ended.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return &hintedError{err, "repeat the command to continue"}
 }
 
 // collect deletes unused files, unless a create runs, which is said.

@@ -54,7 +54,8 @@ Exit codes: 0 done, 1 the backup is damaged, 2 bad usage, 3 no such backup, 4 re
 		if r.parallel < 1 {
 			return usagef("--parallel %d: must be at least 1", r.parallel)
 		}
-		if r.store, err = a.openStore(args[0]); err != nil {
+		r.location = args[0]
+		if r.store, err = a.openStore(r.location); err != nil {
 			return err
 		}
 		name, err := backupName(ctx, r.store, args[1:])
@@ -72,6 +73,7 @@ Exit codes: 0 done, 1 the backup is damaged, 2 bad usage, 3 no such backup, 4 re
 // restoring is one run of backup restore.
 type restoring struct {
 	a        *app
+	location string
 	store    backup.Store
 	m        *backup.Manifest
 	temp     string
@@ -90,11 +92,11 @@ func (r *restoring) run(ctx context.Context, c *client.Client) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	if err := r.fetch(ctx, tmp); err != nil {
-		return err
+		return r.interrupted(ctx, err)
 	}
 	done, err := r.send(ctx, c, tmp, into)
 	if err != nil {
-		return r.advise(err)
+		return r.interrupted(ctx, r.advise(err))
 	}
 	if r.a.json {
 		return r.a.printJSON(object{{"name", r.m.Name}, {"cluster", r.m.Cluster}, {"from", uint64(r.m.Partitions)}, {"partitions", uint64(into)},
@@ -132,16 +134,10 @@ func (r *restoring) fetch(ctx context.Context, tmp string) error {
 	group.SetLimit(r.parallel)
 	for _, s := range r.m.States {
 		group.Go(func() error {
-			for _, f := range s.Files {
-				part := s
-				part.Files = []backup.File{f}
-				if err := backup.Fetch(ctx, r.store, part, folderOf(tmp, s)); err != nil {
-					return err
-				}
-				done.Add(f.Size)
+			return fetchState(ctx, r.store, s, folderOf(tmp, s), func(bytes int64) {
+				done.Add(bytes)
 				shown.at(func() string { return fmt.Sprintf("%s of %s", sizeText(done.Load()), sizeText(r.m.Bytes())) })
-			}
-			return nil
+			})
 		})
 	}
 	return group.Wait()
@@ -200,6 +196,14 @@ func (r *restoring) importName() (uint64, error) {
 		return 0, &backup.DamagedError{Object: "backup " + r.m.Name, Detail: fmt.Sprintf("its hash is %q", r.m.SHA256)}
 	}
 	return max(1, binary.BigEndian.Uint64(sum)), nil
+}
+
+// interrupted says what continues a restore that a signal has ended: a later backup would be another one.
+func (r *restoring) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return &hintedError{err, "perdure backup restore " + shellWord(r.location) + " " + r.m.Name + " continues; the cluster serves when that is done"}
 }
 
 // advise says what to do about a refusal.

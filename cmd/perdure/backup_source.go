@@ -16,8 +16,12 @@ import (
 	"perdure/client"
 )
 
-// hashWithin bounds the time in which a node reads one file.
-const hashWithin = 10 * time.Minute
+const (
+	// hashWithin bounds the time in which a node reads one file.
+	hashWithin = 10 * time.Minute
+	// deltaWithin bounds the time in which a node compares two states, after those of other partitions.
+	deltaWithin = 30 * time.Minute
+)
 
 // clusterSource is the cluster of a client as the source of a backup.
 type clusterSource struct {
@@ -175,6 +179,26 @@ func (s *clusterSource) Hash(ctx context.Context, cut uint64, at backup.Checkpoi
 		return "", gone(cut, at, err)
 	}
 	return resp.GetSha256(), nil
+}
+
+// Delta implements backup.Source. A node of a version before deltas has none.
+func (s *clusterSource) Delta(ctx context.Context, cut uint64, at backup.Checkpoint, from backup.Base, limit int64) (backup.Listed, error) {
+	ctx, cancel := context.WithTimeout(ctx, deltaWithin)
+	defer cancel()
+	node, err := s.at(at)
+	if err != nil {
+		return backup.Listed{}, err
+	}
+	resp, err := node.Delta(ctx, &perdurev1.DeltaRequest{Cut: cut, Partition: at.Partition, FromCut: from.Cut, FromIndex: from.Index, LimitBytes: uint64(limit)})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return backup.Listed{}, &backup.GoneError{Cut: from.Cut, Partition: at.Partition, Node: at.Node, Err: err}
+	case err != nil:
+		return backup.Listed{}, gone(from.Cut, at, err)
+	case resp.GetFile() == nil:
+		return backup.Listed{}, backup.ErrDeltaTooLarge
+	}
+	return backup.Listed{Name: resp.GetFile().GetName(), Size: int64(resp.GetFile().GetSize())}, nil
 }
 
 // Release implements backup.Source.

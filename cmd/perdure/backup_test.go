@@ -76,14 +76,15 @@ func TestBackup(t *testing.T) {
 		t.Fatalf("%v executions, then %v", older["executions"], newer["executions"])
 	}
 	damageBackup(t, offline, store, second["name"].(string))
-	if stdout, stderr, code := offline.run("backup", "delete", store, first["name"].(string)); code != exitDone || !strings.Contains(stdout, "unused") {
+	if stdout, stderr, code := offline.run("backup", "delete", store, first["name"].(string)); code != exitDone || !strings.Contains(stdout, "deleted") || strings.Contains(stdout, "unused") {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
+	mustJSON(t, offline, "verify", "--backup", store) // the second has the files of the first
 	if stdout, stderr, code := offline.run("backup", "list", store); code != exitDone || strings.Count(stdout, "complete") != 1 {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
-	kept := mustJSON(t, sh, "backup", "create", store, "--keep", "1")
-	if len(kept["deleted"].([]any)) != 1 {
+	kept := mustJSON(t, sh, "backup", "create", store, "--keep", "1", "--full")
+	if len(kept["deleted"].([]any)) != 1 || kept["freed"].(float64) <= 0 {
 		t.Fatalf("created %v", kept)
 	}
 	mustJSON(t, offline, "verify", "--backup", store)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -123,7 +124,7 @@ func (b *backupVerification) audit(ctx context.Context, p int) (report *audit.Re
 	s := b.m.States[p]
 	dir := filepath.Join(b.tmp, fmt.Sprintf("state-%04d", p))
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := backup.Fetch(ctx, b.store, s, dir); err != nil {
+	if err := fetchState(ctx, b.store, s, dir, nil); err != nil {
 		return nil, err
 	}
 	opened, err := fsm.OpenCheckpoint(dir, fsm.Options{Cache: b.cache})
@@ -145,6 +146,24 @@ func (b *backupVerification) audit(ctx context.Context, p int) (report *audit.Re
 		report.Violations = append(report.Violations, audit.Violation{Rule: ruleBackupIndex, Detail: fmt.Sprintf("the state is at index %d, the manifest says %d", at, s.Index)})
 	}
 	return report, err
+}
+
+// fetchState makes a copied state in a folder: its files, then what was changed since.
+func fetchState(ctx context.Context, store backup.Store, s backup.State, dir string, fetched func(bytes int64)) error {
+	if err := backup.Fetch(ctx, store, s, dir, fetched); err != nil {
+		return err
+	}
+	ingest := func(db *pebble.DB, path string) error { return db.Ingest(ctx, []string{path}) }
+	for _, d := range s.Deltas {
+		path := filepath.Join(dir, d.Name)
+		if err := fsm.ApplyDelta(dir, path, d.From, d.To, ingest, fsm.Options{}); err != nil {
+			return fmt.Errorf("partition %d, file %s: %w", s.Partition, d.Name, err)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // readEnds reads a partition's ends of the channels with each of so many partitions.
