@@ -27,6 +27,9 @@ type cluster struct {
 	given []string
 	list  func(ctx context.Context, at string) (*perdurev1.NodeList, error)
 
+	// restored is what imports have brought.
+	restored *restored
+
 	mu       sync.Mutex
 	requests []*perdurev1.RequestID // of writes, in order
 	asked    []string               // the node of each call, in order
@@ -66,6 +69,7 @@ func (n *fakeNode) start() {
 	perdurev1.RegisterTasksServer(n.server, n)
 	perdurev1.RegisterClusterServer(n.server, n)
 	perdurev1.RegisterGraphsServer(n.server, &fakeGraphs{n: n})
+	perdurev1.RegisterRestoresServer(n.server, &fakeRestores{n: n})
 	go n.server.Serve(n.lis)
 }
 

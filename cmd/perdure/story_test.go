@@ -48,6 +48,8 @@ type shell struct {
 	stdin string
 	env   map[string]string
 	ctx   context.Context
+	// now is the clock; nil: it stands at fakeNow.
+	now func() time.Time
 }
 
 // run runs one command line.
@@ -68,9 +70,12 @@ func (s *shell) run(args ...string) (stdout, stderr string, code int) {
 			value, ok := s.env[name]
 			return value, ok
 		},
-		now:    func() time.Time { return fakeNow },
+		now:    s.now,
 		zone:   time.UTC,
 		random: zeros{},
+	}
+	if a.now == nil {
+		a.now = func() time.Time { return fakeNow }
 	}
 	code = a.run(ctx, args)
 	here, err := os.Getwd()
