@@ -271,6 +271,7 @@ func TestDeltaManifest(t *testing.T) {
 		"another end":         func(m *Manifest) { m.States[0].Index++ },
 		"backwards":           func(m *Manifest) { m.States[0].Deltas[0].From = 20 },
 		"no name":             func(m *Manifest) { m.States[0].Deltas[0].Name = "../x" },
+		"its parent's name":   func(m *Manifest) { m.States[0].Deltas[0].Name = ".." },
 		"the name of a file":  func(m *Manifest) { m.States[0].Deltas[0].Name = "000001.sst" },
 		"format 1":            func(m *Manifest) { m.Format = 1 },
 		"format 2 without":    func(m *Manifest) { m.States[0].Deltas = nil },
