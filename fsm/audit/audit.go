@@ -89,6 +89,8 @@ const (
 	RuleClient = "client_promise"
 	// RulePurge: what is being purged has ended, and the deadline index leads to it.
 	RulePurge = "purge"
+	// RuleSchedule: a schedule's next run is after its last one.
+	RuleSchedule = "schedule"
 )
 
 // Violation is one broken rule in a state.
@@ -244,6 +246,7 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.Listener:   (*auditor).listener,
 	keys.Notify:     (*auditor).notification,
 	keys.Unblock:    (*auditor).unblock,
+	keys.Schedule:   (*auditor).schedule,
 	keys.Header:     (*auditor).header,
 	keys.Journal:    (*auditor).entry,
 	keys.Graph:      (*auditor).storedGraph,

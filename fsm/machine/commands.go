@@ -120,6 +120,12 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyHaltClientTask, level: state.LevelFunctions, about: k.HaltClientTask.GetId(), stored: true}, true
 	case *commandv1.Command_ContinueClientTask:
 		return rule{apply: applyContinueClientTask, level: state.LevelFunctions, about: k.ContinueClientTask.GetId(), stored: true}, true
+	case *commandv1.Command_CreateSchedule:
+		return rule{apply: applyCreateSchedule, level: state.LevelFunctions, about: k.CreateSchedule.GetId(), stored: true}, true
+	case *commandv1.Command_DeleteSchedule:
+		return rule{apply: applyDeleteSchedule, level: state.LevelFunctions, about: k.DeleteSchedule.GetId(), stored: true}, true
+	case *commandv1.Command_AdvanceSchedule:
+		return rule{apply: applyAdvanceSchedule, level: state.LevelFunctions, about: k.AdvanceSchedule.GetId()}, true
 	case *commandv1.Command_UnblocksDelivered:
 		return rule{apply: applyUnblocksDelivered, level: state.LevelFunctions}, true
 	case *commandv1.Command_Assign:

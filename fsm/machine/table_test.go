@@ -37,7 +37,8 @@ func TestCommandTable(t *testing.T) {
 		80: {"create_client_promise", 6}, 81: {"settle_client_promise", 6}, 82: {"register_callback", 6}, 83: {"register_listener", 6},
 		84: {"create_client_task", 6}, 85: {"acquire_client_task", 6}, 86: {"release_client_task", 6}, 87: {"suspend_client_task", 6},
 		88: {"fulfill_client_task", 6}, 89: {"fence_client_task", 6}, 90: {"heartbeat_client_tasks", 6}, 91: {"halt_client_task", 6},
-		92: {"continue_client_task", 6}, 93: {"unblocks_delivered", 6},
+		92: {"continue_client_task", 6}, 93: {"unblocks_delivered", 6}, 94: {"create_schedule", 6}, 95: {"delete_schedule", 6},
+		96: {"advance_schedule", 6},
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {
@@ -59,7 +60,7 @@ func TestCommandTable(t *testing.T) {
 			t.Errorf("no rule for %s", field.Name())
 		}
 		if r.stored != (field.Name() == "signal" || field.Name() == "retry_graph" || field.Name() == "create_promise" ||
-			field.Number() >= 80 && field.Number() <= 92 && field.Number() != 90 || field.Name() == "restart" || field.Name() == "signal_entity" || field.Name() == "call_entity") {
+			field.Number() >= 80 && field.Number() <= 95 && field.Number() != 90 && field.Number() != 93 || field.Name() == "restart" || field.Name() == "signal_entity" || field.Name() == "call_entity") {
 			t.Errorf("%s: stored is %v", field.Name(), r.stored)
 		}
 		// An empty command of any kind is answered or refused, and is no end of the machine.

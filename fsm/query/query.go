@@ -75,6 +75,10 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 		reply = x.messages(k.Messages)
 	case *commandv1.Query_Snapshot:
 		reply = x.snapshot(k.Snapshot)
+	case *commandv1.Query_Schedule:
+		reply, refused = x.schedule()
+	case *commandv1.Query_Schedules:
+		reply = x.schedules(k.Schedules)
 	case *commandv1.Query_Held:
 		reply = x.held(k.Held)
 	case *commandv1.Query_Functions:

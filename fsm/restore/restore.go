@@ -222,6 +222,7 @@ var families = map[keys.Family]func(r *run, key, value []byte) error{
 	keys.Listener:   (*run).object,
 	keys.Notify:     (*run).object,
 	keys.Unblock:    (*run).renewed, // whoever still waits asks again
+	keys.Schedule:   (*run).object,
 	keys.Header:     (*run).object,
 	keys.Journal:    (*run).object,
 	keys.Graph:      (*run).object,
@@ -417,7 +418,7 @@ func Home(key []byte, partitions uint32) (home uint32, anywhere bool, err error)
 			_, objectID, err = keys.ParseVisibility(key, key[:len(key)-len(rest)+1])
 			ids = []string{objectID}
 		}
-	case keys.Promise, keys.Task, keys.Callback, keys.AwaitedBy, keys.Listener, keys.Notify, keys.Header, keys.Journal, keys.Graph, keys.Node,
+	case keys.Promise, keys.Task, keys.Callback, keys.AwaitedBy, keys.Listener, keys.Notify, keys.Schedule, keys.Header, keys.Journal, keys.Graph, keys.Node,
 		keys.Latch, keys.Heartbeat, keys.Remains, keys.Entity, keys.EntityItem, keys.Holder:
 		ns, ids, _, err = parts(key, 1)
 	default:

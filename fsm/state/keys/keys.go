@@ -28,6 +28,7 @@ const (
 	Listener   Family = 0x14 // namespace, id, address
 	Notify     Family = 0x15 // namespace, id → what is left of the listeners of a settled promise
 	Unblock    Family = 0x16 // namespace, address, id → until when a settled promise waits for being told to the address
+	Schedule   Family = 0x17 // namespace, id → a schedule of promises
 	Header     Family = 0x20 // namespace, id
 	Journal    Family = 0x21 // namespace, id, incarnation, sequence
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
@@ -60,7 +61,7 @@ func Table() []struct {
 		Name   string
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
-		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Notify, "notify"}, {Unblock, "unblock"}, {Header, "header"}, {Journal, "journal"},
+		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Notify, "notify"}, {Unblock, "unblock"}, {Schedule, "schedule"}, {Header, "header"}, {Journal, "journal"},
 		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Heartbeat, "heartbeat"}, {Remains, "remains"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Stuck, "stuck"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},

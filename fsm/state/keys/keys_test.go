@@ -57,6 +57,7 @@ func TestGoldenKeys(t *testing.T) {
 		{"listener", Of(Listener, "n", "a", "x"), "14 6e0001 610001 780001"},
 		{"notify", Of(Notify, "n", "a"), "15 6e0001 610001"},
 		{"unblock", Of(Unblock, "n", "x", "a"), "16 6e0001 780001 610001"},
+		{"schedule", Of(Schedule, "n", "a"), "17 6e0001 610001"},
 		{"header", Of(Header, "n", "a"), "20 6e0001 610001"},
 		{"journal", JournalEntry("n", "a", 7, 258), "21 6e0001 610001 0000000000000007 0000000000000102"},
 		{"entity", Of(Entity, "n", "a@b"), "28 6e0001 6140620001"},
