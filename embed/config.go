@@ -149,6 +149,16 @@ type Config struct {
 	// loopback, link-local and so on. Every other address of that kind is refused after the name was resolved.
 	HTTPNetworks []string
 
+	// ResonateNamespace is the namespace whose promises clients of the Resonate protocol have, on the HTTP port.
+	ResonateNamespace string
+	// ResonateDottedIDs lets the origin of their ids end at the first ':' or '.' and skips the checks of the tags of a
+	// lineage, as Resonate's SDKs before 0.11.5 need it. All nodes of a cluster must have the same, from the first promise on.
+	ResonateDottedIDs bool
+	// ResonateOrigins are the origins of web pages that may call the Resonate protocol (CORS), "*" for any. Empty: none.
+	ResonateOrigins []string
+	// ResonateDebug allows debug.* requests of the Resonate protocol.
+	ResonateDebug bool
+
 	// AuditShare is the most of one processor that audits in the background take: each replica's state is checked by
 	// all rules, piece by piece. NoShare disables them. Their results are in the metrics and in `cluster status`.
 	AuditShare Percent
@@ -169,16 +179,6 @@ type Config struct {
 	// starts:N/s; "*" names every namespace that is not named. The leaders of partitions refuse what begins work with
 	// QUOTA_EXCEEDED. All nodes of a cluster should have the same. Empty: no limits.
 	Quota []string
-
-	// BackupURL is where the cluster's backups are made on a schedule: a path, file:///path or s3://bucket/prefix, with the
-	// credentials of the AWS_ variables. Every node must reach it, a folder must be the same one on all of them: the node that
-	// leads partition 0 makes them. Empty: no schedule. All nodes of a cluster should have the same.
-	BackupURL string
-	// BackupEvery is the time between two backups, 1 min to 365 days. BackupKeep is how many are kept; older ones are deleted.
-	BackupEvery time.Duration
-	BackupKeep  int
-	// BackupRate bounds the bytes that nodes read for a scheduled backup, per second. 0: no bound.
-	BackupRate int64
 
 	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a
 	// newer one. No earlier version can serve in the cluster from then on.
@@ -233,12 +233,11 @@ func DefaultConfig() Config {
 		MaxStreams:         1000,
 		MaxRequestBytes:    rpc.DefaultRequestBytes,
 		HTTPNodes:          Off,
+		ResonateNamespace:  rpc.DefaultNamespace,
 		AuditShare:         3,
 		AuditInterval:      15 * time.Minute,
 		Retention:          []string{"30d"},
 		RetentionInterval:  time.Minute,
-		BackupEvery:        24 * time.Hour,
-		BackupKeep:         7,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,

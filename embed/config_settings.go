@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"perdure/backup/schedule"
 	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/rpc"
@@ -159,6 +158,15 @@ var settings = []Setting{
 	{Flag: "http-networks", Unit: "cidr,…", Help: "networks beyond public ones that HTTP nodes may reach",
 		at: func(c *Config) any { return &c.HTTPNetworks }, check: checkHTTPNetworks},
 
+	{Flag: "resonate-namespace", Unit: "name", Help: "namespace of the Resonate protocol's promises",
+		at: func(c *Config) any { return &c.ResonateNamespace }, check: checkNotEmpty},
+	{Flag: "resonate-dotted-ids", Unit: "bool", Help: "admit Resonate ids joined by dots, of SDKs before 0.11.5",
+		at: func(c *Config) any { return &c.ResonateDottedIDs }},
+	{Flag: "resonate-origins", Unit: "origin,…", Help: "web pages that may call the Resonate protocol (CORS)",
+		at: func(c *Config) any { return &c.ResonateOrigins }, check: checkOrigins},
+	{Flag: "resonate-debug", Unit: "bool", Help: "allow debug requests of the Resonate protocol",
+		at: func(c *Config) any { return &c.ResonateDebug }},
+
 	{Flag: "audit-share", Unit: "percent", Help: "share of a core for background audits; 0 disables them",
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},
 	{Flag: "audit-interval", Unit: "duration", Help: "interval of background audits, 1s to 168h",
@@ -169,14 +177,6 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.RetentionInterval }, check: durationBetween(time.Second, 24*time.Hour)},
 	{Flag: "quota", Unit: "ns=limit,…", Help: "limit namespaces: NS=open:1000,bytes:10GiB,starts:50/s",
 		at: func(c *Config) any { return &c.Quota }, check: checkQuota},
-	{Flag: "backup-url", Unit: "URL", Help: "store of scheduled backups: path or s3://bucket/prefix",
-		at: func(c *Config) any { return &c.BackupURL }, check: checkBackupURL},
-	{Flag: "backup-every", Unit: "duration", Help: "time between two scheduled backups, 1m to 8760h",
-		at: func(c *Config) any { return &c.BackupEvery }, check: durationBetween(schedule.LeastEvery, maxBackupEvery)},
-	{Flag: "backup-keep", Unit: "number", Help: "scheduled backups that are kept, 1 to 100000",
-		at: func(c *Config) any { return &c.BackupKeep }, check: intBetween(1, maxBackupKeep)},
-	{Flag: "backup-rate", Unit: "bytes", Help: "bytes read per second for one; default: no bound",
-		at: func(c *Config) any { return &c.BackupRate }, check: zeroOrBytesAtLeast(minStoreBytes)},
 	{Flag: "auto-upgrade", Unit: "bool", Help: "raise the feature level once every node knows the next",
 		at: func(c *Config) any { return &c.AutoUpgrade }},
 	{Flag: "check-invariants", Unit: "bool", Help: "check all invariants before storing; halt on violation",

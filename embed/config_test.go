@@ -182,14 +182,14 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		"log-store": "boltdb", "lease": "5s", "heartbeat-timeout": "1s",
 		"election-timeout": "1m", "leader-lease": "100ms", "commit-timeout": "10ms", "max-append-entries": "64",
 		"snapshot-threshold": "100", "snapshot-interval": "1m30s", "trailing-logs": "10", "cache-bytes": "1GiB",
-		"memtable-bytes": "1500000", "max-pending-commands": "7", "max-workers": "8", "max-streams": "9", "max-request-bytes": "48MiB", "max-connections": "500", "disk-reserve": "32MiB", "http-nodes": "true", "http-hosts": "api.example,*.internal.example:8443", "http-networks": "10.0.0.0/8,::1/128", "audit-share": "0.5%", "audit-interval": "1h", "retention": "7d,keep 10,default/f=forever", "retention-interval": "30s", "quota": "billing=open:10,bytes:1GiB,*=starts:50/s", "log-level": "debug",
+		"memtable-bytes": "1500000", "max-pending-commands": "7", "max-workers": "8", "max-streams": "9", "max-request-bytes": "48MiB", "max-connections": "500", "disk-reserve": "32MiB", "http-nodes": "true", "http-hosts": "api.example,*.internal.example:8443", "http-networks": "10.0.0.0/8,::1/128", "resonate-namespace": "res", "resonate-dotted-ids": "true", "resonate-origins": "https://a.example", "resonate-debug": "true", "audit-share": "0.5%", "audit-interval": "1h", "retention": "7d,keep 10,default/f=forever", "retention-interval": "30s", "quota": "billing=open:10,bytes:1GiB,*=starts:50/s", "log-level": "debug",
 		"memory-limit": "1GiB", "max-pending-bytes": "80MiB", "max-pending-namespace-bytes": "70MiB", "max-pending-node-bytes": "1GiB",
 		"log-format": "json", "shutdown-grace": "3m",
 		"join": "127.0.0.1:7403,[::1]:7503", "bootstrap-expect": "3", "advertise-host": "node-1.example",
 		"tls-cert": "c.crt", "tls-key": "c.key", "tls-client-ca": "c.ca", "peer-tls-cert": "p.crt", "peer-tls-key": "p.key",
 		"peer-tls-ca": "p.ca", "gossip-key-file": "gossip.keys", "tokens-file": "tokens.yaml", "jwt-key-file": "jwt.pem",
 		"jwt-issuer": "https://id.example", "jwt-audience": "perdure",
-		"auto-upgrade": "true", "backup-url": "s3://bucket/prefix", "backup-every": "1h", "backup-keep": "3", "backup-rate": "50MiB",
+		"auto-upgrade": "true",
 	}
 	// Settings that need another setting.
 	together := map[string]string{

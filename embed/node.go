@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"perdure/backup/schedule"
 	"perdure/partition"
 	"perdure/rpc"
 )
@@ -42,9 +41,7 @@ type Node struct {
 	parts    *partition.Node
 	server   *rpc.Server
 	outbound *rpc.Outbound
-	// backups is nil without a schedule. stopBackups ends its run and waits for it; nil while it does not run.
-	backups     *schedule.Schedule
-	stopBackups func()
+	resonate *resonateService
 
 	closeOnce sync.Once
 	closeErr  error
@@ -89,12 +86,6 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		}
 		pcfg.Hints, pcfg.Ahead = n.cluster.hints, n.cluster.ahead
 	}
-	source := &nodeSource{}
-	if cfg.BackupURL != "" {
-		n.backups = cfg.schedule(source, log)
-		registry.MustRegister(n.backups)
-		pcfg.Backups = n.backups.Status
-	}
 	// 3. The partitions: identity, stores, groups.
 	if n.parts, err = partition.Start(pcfg); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -114,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
 		Outbound: cfg.outbound(), RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
-		TLS: n.security.clients, Auth: n.security.guard,
+		TLS: n.security.clients, Auth: n.security.guard, Register: cfg.resonate(n.parts, n.security.guard, log).Register,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -125,11 +116,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 7. Backups, from the first moment at which this node leads.
-	if n.backups != nil {
-		source.node = n.parts
-		n.runBackups()
-	}
+	// 7. The schedules and the HTTP targets of Resonate's clients, of the partitions that this node leads.
+	n.resonate = cfg.serveResonate(n.parts, log)
 	// 8. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
@@ -176,10 +164,6 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
-	if n.stopBackups != nil {
-		// While the nodes still answer: an interrupted backup says that it has ended.
-		n.stopBackups()
-	}
 	if n.parts != nil {
 		// While the ports still answer, so that callers are redirected to the new leaders.
 		n.parts.HandOver(ctx)
@@ -190,6 +174,9 @@ func (n *Node) close(ctx context.Context) error {
 		var cancel context.CancelFunc
 		half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
+	}
+	if n.resonate != nil {
+		n.resonate.close()
 	}
 	if n.outbound != nil {
 		// While the partitions still take released tasks back.
