@@ -222,29 +222,17 @@ func (c *creator) prepare(ctx context.Context) error {
 
 // learn reads the newest backup of the cluster that can be read.
 func (c *creator) learn(ctx context.Context, cluster string) error {
-	all, err := Names(ctx, c.store)
-	if err != nil {
+	c.nodes = map[uint32]string{}
+	m, err := NewestOf(ctx, c.store, cluster)
+	if err != nil || m == nil {
 		return err
 	}
-	c.nodes = map[uint32]string{}
-	for _, name := range slices.Backward(all) {
-		m, err := Read(ctx, c.store, name)
-		switch damaged, missing := (*DamagedError)(nil), (*NotFoundError)(nil); {
-		case errors.As(err, &damaged), errors.As(err, &missing):
-			continue
-		case err != nil:
-			return err
-		case m.Cluster != cluster:
-			continue
+	c.last = m
+	for _, s := range m.States {
+		c.nodes[s.Partition] = s.Node
+		for _, f := range s.Files {
+			c.known[version{s.Partition, s.Node, f.Name, f.Size}] = f.SHA256
 		}
-		c.last = m
-		for _, s := range m.States {
-			c.nodes[s.Partition] = s.Node
-			for _, f := range s.Files {
-				c.known[version{s.Partition, s.Node, f.Name, f.Size}] = f.SHA256
-			}
-		}
-		return nil
 	}
 	return nil
 }

@@ -109,7 +109,6 @@ func TestNoDelta(t *testing.T) {
 		}},
 		{"the cluster began again", func(_ *testing.T, _ Store, c *cluster, _ *Manifest) func(*Options) { c.cut = 0; return nil }},
 		{"another cluster", func(_ *testing.T, _ Store, c *cluster, _ *Manifest) func(*Options) { c.id = "c-2"; return nil }},
-		{"a node alone", func(_ *testing.T, _ Store, c *cluster, _ *Manifest) func(*Options) { c.id = ""; return nil }},
 	} {
 		s, c := memFolder(t), newCluster(2, 2)
 		c.deltas = true
@@ -134,8 +133,19 @@ func TestNoDelta(t *testing.T) {
 			}
 			continue
 		}
-		if next := createAt(t, c, s, 3); c.id != "" && len(next.States[0].Deltas) != 1 {
+		if next := createAt(t, c, s, 3); len(next.States[0].Deltas) != 1 {
 			t.Fatalf("%s: the next backup has no delta", test.name)
+		}
+	}
+}
+
+// TestNoDeltaOfNodeAlone: a node alone has no name, so the last backup at the URL may be of another one.
+func TestNoDeltaOfNodeAlone(t *testing.T) {
+	s, c := memFolder(t), newCluster(1, 2)
+	c.id, c.deltas = "", true
+	for i := range 3 {
+		if r := createAt(t, c, s, i); len(r.States[0].Deltas) > 0 {
+			t.Fatalf("backup %d has %d deltas", i, len(r.States[0].Deltas))
 		}
 	}
 }

@@ -283,6 +283,25 @@ func Newest(ctx context.Context, store Store) (string, error) {
 	return all[len(all)-1], nil
 }
 
+// NewestOf returns the manifest of the newest backup of a cluster whose manifest can be read; nil if there is none.
+func NewestOf(ctx context.Context, store Store, cluster string) (*Manifest, error) {
+	all, err := Names(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Backward(all) {
+		m, err := Read(ctx, store, name)
+		switch damaged, missing := (*DamagedError)(nil), (*NotFoundError)(nil); {
+		case errors.As(err, &damaged), errors.As(err, &missing):
+		case err != nil:
+			return nil, err
+		case m.Cluster == cluster:
+			return m, nil
+		}
+	}
+	return nil, nil
+}
+
 // readAll returns the bytes of an object of at most maxManifest bytes.
 func readAll(ctx context.Context, store Store, name string) ([]byte, error) {
 	r, err := store.Get(ctx, name)

@@ -62,6 +62,10 @@ type Partial struct {
 	Bytes int64
 }
 
+// Running reports whether a create may be writing the partial at a time: it has not ended, and has renewed the partial
+// within five minutes.
+func (p Partial) Running(now time.Time) bool { return !p.Ended && now.Sub(p.Updated) <= abandonedAfter }
+
 // running refuses a partial that a create may be writing.
 func (p *partial) running(now time.Time) error {
 	if p.abandoned(now) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	perdurev1 "perdure/api/perdure/v1"
 )
 
 // Cut is a cut of a cluster whose checkpoints can be copied.
@@ -37,6 +39,23 @@ type Base struct{ Cut, Index uint64 }
 
 // ErrDeltaTooLarge says that a delta has more bytes than the caller wants.
 var ErrDeltaTooLarge = errors.New("the delta has more bytes than the limit")
+
+// CutOf is the answer to Backups.Cut.
+func CutOf(resp *perdurev1.CutResponse) Cut {
+	cut := Cut{Number: resp.GetCut(), Cluster: resp.GetCluster(), Partitions: resp.GetPartitions(), Level: resp.GetLevel()}
+	for _, at := range resp.GetCheckpoints() {
+		cut.Checkpoints = append(cut.Checkpoints, Checkpoint{Partition: at.GetPartition(), Node: at.GetNode(), Address: at.GetAddress(), Index: at.GetIndex()})
+	}
+	return cut
+}
+
+// ListedOf is the answer to Backups.List.
+func ListedOf(resp *perdurev1.ListFilesResponse) (files []Listed) {
+	for _, f := range resp.GetFiles() {
+		files = append(files, Listed{Name: f.GetName(), Size: int64(f.GetSize())})
+	}
+	return files
+}
 
 // Source is the cluster that is copied. It is safe for concurrent use. Every call ends within a bound of its own.
 type Source interface {

@@ -180,6 +180,16 @@ type Config struct {
 	// QUOTA_EXCEEDED. All nodes of a cluster should have the same. Empty: no limits.
 	Quota []string
 
+	// BackupURL is where the cluster's backups are made on a schedule: a path, file:///path or s3://bucket/prefix, with the
+	// credentials of the AWS_ variables. Every node must reach it, a folder must be the same one on all of them: the node that
+	// leads partition 0 makes them. Empty: no schedule. All nodes of a cluster should have the same.
+	BackupURL string
+	// BackupEvery is the time between two backups, 1 min to 365 days. BackupKeep is how many are kept; older ones are deleted.
+	BackupEvery time.Duration
+	BackupKeep  int
+	// BackupRate bounds the bytes that nodes read for a scheduled backup, per second. 0: no bound.
+	BackupRate int64
+
 	// AutoUpgrade raises the cluster's feature level without an operator's command once every member knows a
 	// newer one. No earlier version can serve in the cluster from then on.
 	AutoUpgrade bool
@@ -238,6 +248,8 @@ func DefaultConfig() Config {
 		AuditInterval:      15 * time.Minute,
 		Retention:          []string{"30d"},
 		RetentionInterval:  time.Minute,
+		BackupEvery:        24 * time.Hour,
+		BackupKeep:         7,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"perdure/backup/schedule"
 	"perdure/partition/addresses"
 	"perdure/partition/admission"
 	"perdure/rpc"
@@ -177,6 +178,14 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.RetentionInterval }, check: durationBetween(time.Second, 24*time.Hour)},
 	{Flag: "quota", Unit: "ns=limit,…", Help: "limit namespaces: NS=open:1000,bytes:10GiB,starts:50/s",
 		at: func(c *Config) any { return &c.Quota }, check: checkQuota},
+	{Flag: "backup-url", Unit: "URL", Help: "store of scheduled backups: path or s3://bucket/prefix",
+		at: func(c *Config) any { return &c.BackupURL }, check: checkBackupURL},
+	{Flag: "backup-every", Unit: "duration", Help: "time between two scheduled backups, 1m to 8760h",
+		at: func(c *Config) any { return &c.BackupEvery }, check: durationBetween(schedule.LeastEvery, maxBackupEvery)},
+	{Flag: "backup-keep", Unit: "number", Help: "scheduled backups that are kept, 1 to 100000",
+		at: func(c *Config) any { return &c.BackupKeep }, check: intBetween(1, maxBackupKeep)},
+	{Flag: "backup-rate", Unit: "bytes", Help: "bytes read per second for one; default: no bound",
+		at: func(c *Config) any { return &c.BackupRate }, check: zeroOrBytesAtLeast(minStoreBytes)},
 	{Flag: "auto-upgrade", Unit: "bool", Help: "raise the feature level once every node knows the next",
 		at: func(c *Config) any { return &c.AutoUpgrade }},
 	{Flag: "check-invariants", Unit: "bool", Help: "check all invariants before storing; halt on violation",

@@ -189,7 +189,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		"tls-cert": "c.crt", "tls-key": "c.key", "tls-client-ca": "c.ca", "peer-tls-cert": "p.crt", "peer-tls-key": "p.key",
 		"peer-tls-ca": "p.ca", "gossip-key-file": "gossip.keys", "tokens-file": "tokens.yaml", "jwt-key-file": "jwt.pem",
 		"jwt-issuer": "https://id.example", "jwt-audience": "perdure",
-		"auto-upgrade": "true",
+		"auto-upgrade": "true", "backup-url": "s3://bucket/prefix", "backup-every": "1h", "backup-keep": "3", "backup-rate": "50MiB",
 	}
 	// Settings that need another setting.
 	together := map[string]string{

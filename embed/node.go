@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"perdure/backup/schedule"
 	"perdure/partition"
 	"perdure/rpc"
 )
@@ -42,6 +43,9 @@ type Node struct {
 	server   *rpc.Server
 	outbound *rpc.Outbound
 	resonate *resonateService
+	// backups is nil without a schedule. stopBackups ends its run and waits for it; nil while it does not run.
+	backups     *schedule.Schedule
+	stopBackups func()
 
 	closeOnce sync.Once
 	closeErr  error
@@ -86,6 +90,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		}
 		pcfg.Hints, pcfg.Ahead = n.cluster.hints, n.cluster.ahead
 	}
+	source := &nodeSource{}
+	if cfg.BackupURL != "" {
+		n.backups = cfg.schedule(source, log)
+		registry.MustRegister(n.backups)
+		pcfg.Backups = n.backups.Status
+	}
 	// 3. The partitions: identity, stores, groups.
 	if n.parts, err = partition.Start(pcfg); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -118,7 +128,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 7. The schedules and the HTTP targets of Resonate's clients, of the partitions that this node leads.
 	n.resonate = cfg.serveResonate(n.parts, log)
-	// 8. Every partition has a leader.
+	// 8. Backups, from the first moment at which this node leads.
+	if n.backups != nil {
+		source.node = n.parts
+		n.runBackups()
+	}
+	// 9. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
 		return n, nil
@@ -164,6 +179,10 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
+	if n.stopBackups != nil {
+		// While the nodes still answer: an interrupted backup says that it has ended.
+		n.stopBackups()
+	}
 	if n.parts != nil {
 		// While the ports still answer, so that callers are redirected to the new leaders.
 		n.parts.HandOver(ctx)

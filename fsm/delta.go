@@ -155,7 +155,7 @@ func diffRows(from, to *ReadOnly, each func() error, put func(key, value []byte)
 			return &DamagedError{r.dir, err}
 		}
 		defer func() {
-			if closed := at[i].Close(); closed != nil {
+			if closed := at[i].Close(); closed != nil { // a damaged table has ended the iteration
 				err = errors.Join(err, &DamagedError{r.dir, closed})
 			}
 		}()
@@ -190,11 +190,6 @@ func diffRows(from, to *ReadOnly, each func() error, put func(key, value []byte)
 		}
 		if order >= 0 {
 			b.Next()
-		}
-	}
-	for i, r := range []*ReadOnly{from, to} {
-		if bad := at[i].Error(); bad != nil {
-			return &DamagedError{r.dir, bad}
 		}
 	}
 	return nil

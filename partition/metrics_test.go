@@ -133,6 +133,7 @@ func TestBoundsPage(t *testing.T) {
 		}
 	}
 	_, callers, _ := strings.Cut(before, "\n## Callers\n")
+	callers, _, _ = strings.Cut(callers, "\n## ")
 	for _, m := range regexp.MustCompile("(?m)^\\| `perdure_([a-z_]+)`").FindAllStringSubmatch(callers, -1) {
 		if text := rpc.String(); !strings.Contains(text, `"`+m[1]+`"`) && !strings.Contains(text, `"`+strings.TrimPrefix(m[1], "grpc_")+`"`) {
 			t.Errorf("package rpc makes no %s", m[1])

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/fsm/state"
 	"perdure/internal/clock"
@@ -80,6 +81,8 @@ type Config struct {
 	RetentionInterval time.Duration
 	// Quotas bound what namespaces use of the cluster.
 	Quotas quota.Quotas
+	// Backups is the status of the node's schedule of backups; nil if it has none. It must not block.
+	Backups func() *perdurev1.BackupSchedule
 
 	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
 	Advertise string

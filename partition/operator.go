@@ -51,7 +51,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 			node.Problem = errs[i].Error()
 		}
 		node.Quarantined, node.Disk, node.FeatureLevel = answers[i].GetQuarantined(), answers[i].GetDisk(), m.FeatureLevel
-		node.Retention = answers[i].GetRetention()
+		node.Retention, node.Backups = answers[i].GetRetention(), answers[i].GetBackups()
 		out.Quotas = sumQuotas(out.Quotas, answers[i].GetQuotas())
 		if answers[i] != nil {
 			node.FeatureLevel = answers[i].FeatureLevel

@@ -15,6 +15,9 @@ type report struct{ n *Node }
 func (r report) node() *commandv1.NodeStatus {
 	out := &commandv1.NodeStatus{NodeId: r.n.identity.NodeID, ServerId: r.n.identity.ServerID, DirectoryEpoch: r.n.Directory().GetEpoch(), Quarantined: r.n.former.List(), Disk: r.n.disk.report(),
 		FeatureLevel: r.n.cfg.knownLevel(), Retention: r.n.retention.Status(), Quotas: r.n.quota.Use()}
+	if r.n.cfg.Backups != nil {
+		out.Backups = r.n.cfg.Backups()
+	}
 	for _, of := range r.n.router.Replicas() {
 		out.Replicas = append(out.Replicas, r.replica(of))
 	}

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"perdure/backup"
-	"perdure/backup/bucket"
+	"perdure/backup/stores"
 	"perdure/client"
 	"perdure/internal/bytesize"
 )
@@ -43,28 +40,15 @@ role of the machine is used.`,
 }
 
 // openStore opens the store of backups at a URL or path.
-func (a *app) openStore(location string) (backup.Store, error) {
-	if strings.HasPrefix(location, "s3://") {
-		store, err := bucket.Open(location, func(name string) string {
-			value, _ := a.lookup(name)
-			return value
-		})
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		return store, nil
+func (a *app) openStore(url string) (backup.Store, error) {
+	store, err := stores.Open(url, func(name string) string {
+		value, _ := a.lookup(name)
+		return value
+	})
+	if bad := (*stores.SyntaxError)(nil); errors.As(err, &bad) {
+		return nil, usagef("%v", bad)
 	}
-	path := location
-	if u, err := url.Parse(location); err == nil && u.Scheme != "" {
-		if u.Scheme != "file" || u.Host != "" && u.Host != "localhost" || u.Path == "" {
-			return nil, usagef("%q: neither a path, nor file:///path, nor s3://bucket/prefix", location)
-		}
-		path = u.Path
-	}
-	if path == "" {
-		return nil, usagef("the URL of the backups is empty")
-	}
-	return backup.OpenFolder(filepath.Clean(path))
+	return store, err
 }
 
 // storeArgs takes the URL and up to so many names.

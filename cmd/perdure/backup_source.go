@@ -87,11 +87,7 @@ func (s *clusterSource) Cut(ctx context.Context) (backup.Cut, error) {
 	if err != nil {
 		return backup.Cut{}, err
 	}
-	cut := backup.Cut{Number: resp.GetCut(), Cluster: resp.GetCluster(), Partitions: resp.GetPartitions(), Level: resp.GetLevel()}
-	for _, at := range resp.GetCheckpoints() {
-		cut.Checkpoints = append(cut.Checkpoints, backup.Checkpoint{Partition: at.GetPartition(), Node: at.GetNode(), Address: at.GetAddress(), Index: at.GetIndex()})
-	}
-	return cut, nil
+	return backup.CutOf(resp), nil
 }
 
 // List implements backup.Source.
@@ -106,11 +102,7 @@ func (s *clusterSource) List(ctx context.Context, cut uint64, at backup.Checkpoi
 	if err != nil {
 		return 0, nil, gone(cut, at, err)
 	}
-	var files []backup.Listed
-	for _, f := range resp.GetFiles() {
-		files = append(files, backup.Listed{Name: f.GetName(), Size: int64(f.GetSize())})
-	}
-	return resp.GetIndex(), files, nil
+	return resp.GetIndex(), backup.ListedOf(resp), nil
 }
 
 // Read implements backup.Source. The stream breaks if no part arrives in time.

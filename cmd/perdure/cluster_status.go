@@ -23,14 +23,16 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `Show the nodes of the cluster, the leader of each partition, the progress of each
 replica, and whether the replicas of a partition are equal. The last lines are
 "healthy:", or one "problem:" for each problem and then "served:", the partitions
-that still answer; then "retention:", how long what has ended is kept, and "quota:", what
-a namespace uses of its limits; then notes.
+that still answer; then "retention:", how long what has ended is kept, "backups:", the
+schedule and the newest one, and "quota:", what a namespace uses of its limits; then notes.
 
 Problems are: an unreachable node, a partition or the directory without a leader, a
 halted replica, replicas that differ, a disk low on space, a replica with a PROBLEM
-that its node's background audit found, and a cluster that is still being created.
+that its node's background audit found, a scheduled backup that fails, and a cluster that is
+still being created.
 Notes are: a replica that is being rebuilt or lags, a clock that is off, nodes with
-different --retention or that purge nothing, and quarantined replicas.
+different --retention or schedules of backups, or that purge nothing, and quarantined
+replicas.
 
 KNOWS is the newest feature level that a node's version knows; the first line has
 the cluster's, which "perdure cluster upgrade" raises.

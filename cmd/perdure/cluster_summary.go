@@ -86,10 +86,13 @@ func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
 			note("node %s lags in %s: at most %d entries behind", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
 		}
 	}
+	if text := backupProblem(s); text != "" {
+		bad("%s", text)
+	}
 	if text := levelNote(s); text != "" {
 		note("%s", text)
 	}
-	notes = append(notes, retentionNotes(s)...)
+	notes = append(append(notes, retentionNotes(s)...), backupNotes(s)...)
 	return problems, append(notes, quarantineNotes(s)...)
 }
 
@@ -202,7 +205,7 @@ func lastSpare(s *perdurev1.ClusterStatus) (names []string) {
 	return names
 }
 
-// summary is one line for a healthy cluster, or one line for each problem and one for what is served; then the retention and the notes.
+// summary is one line for a healthy cluster, or one line for each problem and one for what is served; then the retention, the backups, the quotas and the notes.
 func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []string) {
 	for _, p := range problems {
 		lines = append(lines, "problem: "+p)
@@ -214,6 +217,9 @@ func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []stri
 	}
 	if text := retentionText(s); text != "" {
 		lines = append(lines, "retention: "+text)
+	}
+	if text := backupsText(s); text != "" {
+		lines = append(lines, "backups: "+text)
 	}
 	for _, u := range s.GetQuotas() {
 		lines = append(lines, "quota: "+quotaText(u))

@@ -152,6 +152,12 @@ func wellCluster() *perdurev1.ClusterStatus {
 	return s
 }
 
+// backupSchedule is that of a node that makes the backups, a day's each.
+func backupSchedule() *perdurev1.BackupSchedule {
+	return &perdurev1.BackupSchedule{Url: "s3://backups/perdure", EveryMs: 24 * 3_600_000, Keep: 7, Leads: true,
+		LastName: "20260506T070809Z", LastMs: 1_778_051_289_000, LastBytes: 3 << 30, NextMs: 1_778_137_689_000}
+}
+
 // unhealthyCluster has everything wrong with it that can be.
 func unhealthyCluster() *perdurev1.ClusterStatus {
 	s := wellCluster()
@@ -160,6 +166,8 @@ func unhealthyCluster() *perdurev1.ClusterStatus {
 	n3.Reachable, n3.Problem, n3.GrpcAddr, n3.HttpAddr, n3.Version = false, "dial tcp 10.0.0.3:7402: connection refused", "", "", ""
 	n3.Retention = nil
 	s.Nodes[1].ClockOffsetMs = -2500
+	s.Nodes[0].Backups, s.Nodes[1].Backups = backupSchedule(), backupSchedule()
+	s.Nodes[0].Backups.Leads, s.Nodes[1].Backups.Failures, s.Nodes[1].Backups.Problem = false, 3, "cannot store files/00: \x1b[2Jfull"
 	for _, p := range s.Partitions {
 		p.Replicas[2].State, p.Replicas[2].Applied, p.Replicas[2].Checksum, p.Replicas[2].ChecksumIndex = "unreachable", 0, 0, 0
 	}
@@ -192,6 +200,8 @@ func rebuiltCluster() *perdurev1.ClusterStatus {
 	s.Nodes[2].ClockOffsetMs = 900
 	s.Quotas = []*perdurev1.NamespaceUse{{Namespace: "billing", Open: 12, OpenLimit: 1000, Bytes: 3 << 20, BytesLimit: 1 << 30, StartsLimit: 50, Refused: 7}}
 	s.Nodes[1].Retention = &perdurev1.RetentionStatus{}
+	s.Nodes[0].Backups = backupSchedule()
+	s.Nodes[2].Backups = &perdurev1.BackupSchedule{Url: "s3://backups/perdure", EveryMs: 6 * 3_600_000, Keep: 7}
 	s.Nodes[2].Retention.Idle = "command purge needs feature level 5, the cluster is at 4"
 	s.Partitions[0].Replicas[1].State = "rebuilding"
 	s.Partitions[0].Comparison = "unknown"

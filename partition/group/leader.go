@@ -289,6 +289,7 @@ func (l *leadership) load() error {
 		}
 		l.ship.wake(outgoing)
 		r.dispatcher.Established(l, queues, held)
+		r.addresses.Established(l)
 		return nil
 	})
 }
@@ -303,6 +304,7 @@ func (l *leadership) revoke() {
 	l.r.lead.CompareAndSwap(l, nil)
 	l.r.leads.wake()
 	l.r.dispatcher.Revoked(l)
+	l.r.addresses.Revoked(l)
 	l.r.watches.WakeAll()
 }
 
@@ -330,6 +332,7 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 			l.timer.at(fx.NextExpiration)
 		}
 		l.ship.wake(fx.Outbox)
+		l.tellAddresses(fx)
 	}
 	r.watches.Wake(watch.Settled, fx.Settled)
 	r.watches.Wake(watch.Moved, fx.Graphs)

@@ -1517,7 +1517,9 @@ type NodeStatus struct {
 	// Its retention; absent if the program does not report one.
 	Retention *v1.RetentionStatus `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
 	// What namespaces with a quota use of the partitions that the node leads.
-	Quotas        []*v1.NamespaceUse `protobuf:"bytes,10,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	Quotas []*v1.NamespaceUse `protobuf:"bytes,10,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	// Its schedule of backups; absent if it has none.
+	Backups       *v1.BackupSchedule `protobuf:"bytes,11,opt,name=backups,proto3" json:"backups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1618,6 +1620,13 @@ func (x *NodeStatus) GetRetention() *v1.RetentionStatus {
 func (x *NodeStatus) GetQuotas() []*v1.NamespaceUse {
 	if x != nil {
 		return x.Quotas
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetBackups() *v1.BackupSchedule {
+	if x != nil {
+		return x.Backups
 	}
 	return nil
 }
@@ -2444,7 +2453,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xeb\x03\n" +
+	"_partition\"\xa1\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -2457,7 +2466,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\x129\n" +
 	"\tretention\x18\t \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\x120\n" +
 	"\x06quotas\x18\n" +
-	" \x03(\v2\x18.perdure.v1.NamespaceUseR\x06quotas\"\x9a\x04\n" +
+	" \x03(\v2\x18.perdure.v1.NamespaceUseR\x06quotas\x124\n" +
+	"\abackups\x18\v \x01(\v2\x1a.perdure.v1.BackupScheduleR\abackups\"\x9a\x04\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2510,7 +2520,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xa3\v\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xc9\r\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12J\n" +
@@ -2530,7 +2540,11 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReply\x12[\n" +
 	"\vCheckpoints\x12&.perdure.command.v1.CheckpointsRequest\x1a$.perdure.command.v1.CheckpointsReply\x12K\n" +
 	"\n" +
-	"ReleaseCut\x12\x1d.perdure.v1.ReleaseCutRequest\x1a\x1e.perdure.v1.ReleaseCutResponseB\"Z perdure/api/command/v1;commandv1b\x06proto3"
+	"ReleaseCut\x12\x1d.perdure.v1.ReleaseCutRequest\x1a\x1e.perdure.v1.ReleaseCutResponse\x12M\n" +
+	"\x0eListCheckpoint\x12\x1c.perdure.v1.ListFilesRequest\x1a\x1d.perdure.v1.ListFilesResponse\x12F\n" +
+	"\x0eReadCheckpoint\x12\x1b.perdure.v1.ReadFileRequest\x1a\x15.perdure.v1.FileChunk0\x01\x12K\n" +
+	"\x0eHashCheckpoint\x12\x1b.perdure.v1.HashFileRequest\x1a\x1c.perdure.v1.HashFileResponse\x12@\n" +
+	"\tMakeDelta\x12\x18.perdure.v1.DeltaRequest\x1a\x19.perdure.v1.DeltaResponseB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
 	file_command_v1_peers_proto_rawDescOnce sync.Once
@@ -2591,18 +2605,27 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*v1.DiskStatus)(nil),                // 42: perdure.v1.DiskStatus
 	(*v1.RetentionStatus)(nil),           // 43: perdure.v1.RetentionStatus
 	(*v1.NamespaceUse)(nil),              // 44: perdure.v1.NamespaceUse
-	(*v1.ReplicaAudit)(nil),              // 45: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),              // 46: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),                    // 47: perdure.command.v1.Directory
-	(*v1.ForgetQuarantinedRequest)(nil),  // 48: perdure.v1.ForgetQuarantinedRequest
-	(*v1.VerifyRequest)(nil),             // 49: perdure.v1.VerifyRequest
-	(*v1.UpgradeRequest)(nil),            // 50: perdure.v1.UpgradeRequest
-	(*v1.ReleaseCutRequest)(nil),         // 51: perdure.v1.ReleaseCutRequest
-	(*Reply)(nil),                        // 52: perdure.command.v1.Reply
-	(*v1.ForgetQuarantinedResponse)(nil), // 53: perdure.v1.ForgetQuarantinedResponse
-	(*v1.VerifyEvent)(nil),               // 54: perdure.v1.VerifyEvent
-	(*v1.UpgradeResponse)(nil),           // 55: perdure.v1.UpgradeResponse
-	(*v1.ReleaseCutResponse)(nil),        // 56: perdure.v1.ReleaseCutResponse
+	(*v1.BackupSchedule)(nil),            // 45: perdure.v1.BackupSchedule
+	(*v1.ReplicaAudit)(nil),              // 46: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),              // 47: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),                    // 48: perdure.command.v1.Directory
+	(*v1.ForgetQuarantinedRequest)(nil),  // 49: perdure.v1.ForgetQuarantinedRequest
+	(*v1.VerifyRequest)(nil),             // 50: perdure.v1.VerifyRequest
+	(*v1.UpgradeRequest)(nil),            // 51: perdure.v1.UpgradeRequest
+	(*v1.ReleaseCutRequest)(nil),         // 52: perdure.v1.ReleaseCutRequest
+	(*v1.ListFilesRequest)(nil),          // 53: perdure.v1.ListFilesRequest
+	(*v1.ReadFileRequest)(nil),           // 54: perdure.v1.ReadFileRequest
+	(*v1.HashFileRequest)(nil),           // 55: perdure.v1.HashFileRequest
+	(*v1.DeltaRequest)(nil),              // 56: perdure.v1.DeltaRequest
+	(*Reply)(nil),                        // 57: perdure.command.v1.Reply
+	(*v1.ForgetQuarantinedResponse)(nil), // 58: perdure.v1.ForgetQuarantinedResponse
+	(*v1.VerifyEvent)(nil),               // 59: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),           // 60: perdure.v1.UpgradeResponse
+	(*v1.ReleaseCutResponse)(nil),        // 61: perdure.v1.ReleaseCutResponse
+	(*v1.ListFilesResponse)(nil),         // 62: perdure.v1.ListFilesResponse
+	(*v1.FileChunk)(nil),                 // 63: perdure.v1.FileChunk
+	(*v1.HashFileResponse)(nil),          // 64: perdure.v1.HashFileResponse
+	(*v1.DeltaResponse)(nil),             // 65: perdure.v1.DeltaResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.CheckpointsReply.replicas:type_name -> perdure.command.v1.ReplicaCheckpoint
@@ -2626,52 +2649,61 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	42, // 18: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
 	43, // 19: perdure.command.v1.NodeStatus.retention:type_name -> perdure.v1.RetentionStatus
 	44, // 20: perdure.command.v1.NodeStatus.quotas:type_name -> perdure.v1.NamespaceUse
-	24, // 21: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	45, // 22: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	46, // 23: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	47, // 24: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	47, // 25: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	5,  // 26: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	6,  // 27: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	8,  // 28: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
-	9,  // 29: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	11, // 30: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	16, // 31: perdure.command.v1.Peers.Streams:input_type -> perdure.command.v1.StreamsUp
-	21, // 32: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	25, // 33: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	27, // 34: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	29, // 35: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	31, // 36: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	33, // 37: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	48, // 38: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	49, // 39: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	50, // 40: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 41: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	0,  // 42: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
-	51, // 43: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
-	52, // 44: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	7,  // 45: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	7,  // 46: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
-	10, // 47: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	13, // 48: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	18, // 49: perdure.command.v1.Peers.Streams:output_type -> perdure.command.v1.StreamsDown
-	22, // 50: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	26, // 51: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	28, // 52: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	30, // 53: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	32, // 54: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	34, // 55: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	53, // 56: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	54, // 57: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	55, // 58: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	4,  // 59: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	1,  // 60: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
-	56, // 61: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
-	44, // [44:62] is the sub-list for method output_type
-	26, // [26:44] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	45, // 21: perdure.command.v1.NodeStatus.backups:type_name -> perdure.v1.BackupSchedule
+	24, // 22: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	46, // 23: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	47, // 24: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	48, // 25: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	48, // 26: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	5,  // 27: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	6,  // 28: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	8,  // 29: perdure.command.v1.Peers.Await:input_type -> perdure.command.v1.PeerAwait
+	9,  // 30: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	11, // 31: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	16, // 32: perdure.command.v1.Peers.Streams:input_type -> perdure.command.v1.StreamsUp
+	21, // 33: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	25, // 34: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	27, // 35: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	29, // 36: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	31, // 37: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	33, // 38: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	49, // 39: perdure.command.v1.Peers.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	50, // 40: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	51, // 41: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 42: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	0,  // 43: perdure.command.v1.Peers.Checkpoints:input_type -> perdure.command.v1.CheckpointsRequest
+	52, // 44: perdure.command.v1.Peers.ReleaseCut:input_type -> perdure.v1.ReleaseCutRequest
+	53, // 45: perdure.command.v1.Peers.ListCheckpoint:input_type -> perdure.v1.ListFilesRequest
+	54, // 46: perdure.command.v1.Peers.ReadCheckpoint:input_type -> perdure.v1.ReadFileRequest
+	55, // 47: perdure.command.v1.Peers.HashCheckpoint:input_type -> perdure.v1.HashFileRequest
+	56, // 48: perdure.command.v1.Peers.MakeDelta:input_type -> perdure.v1.DeltaRequest
+	57, // 49: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	7,  // 50: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	7,  // 51: perdure.command.v1.Peers.Await:output_type -> perdure.command.v1.PeerQueryReply
+	10, // 52: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	13, // 53: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	18, // 54: perdure.command.v1.Peers.Streams:output_type -> perdure.command.v1.StreamsDown
+	22, // 55: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	26, // 56: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	28, // 57: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	30, // 58: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	32, // 59: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	34, // 60: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	58, // 61: perdure.command.v1.Peers.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	59, // 62: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	60, // 63: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	4,  // 64: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	1,  // 65: perdure.command.v1.Peers.Checkpoints:output_type -> perdure.command.v1.CheckpointsReply
+	61, // 66: perdure.command.v1.Peers.ReleaseCut:output_type -> perdure.v1.ReleaseCutResponse
+	62, // 67: perdure.command.v1.Peers.ListCheckpoint:output_type -> perdure.v1.ListFilesResponse
+	63, // 68: perdure.command.v1.Peers.ReadCheckpoint:output_type -> perdure.v1.FileChunk
+	64, // 69: perdure.command.v1.Peers.HashCheckpoint:output_type -> perdure.v1.HashFileResponse
+	65, // 70: perdure.command.v1.Peers.MakeDelta:output_type -> perdure.v1.DeltaResponse
+	49, // [49:71] is the sub-list for method output_type
+	27, // [27:49] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }

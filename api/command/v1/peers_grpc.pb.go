@@ -40,6 +40,10 @@ const (
 	Peers_NoteDisk_FullMethodName          = "/perdure.command.v1.Peers/NoteDisk"
 	Peers_Checkpoints_FullMethodName       = "/perdure.command.v1.Peers/Checkpoints"
 	Peers_ReleaseCut_FullMethodName        = "/perdure.command.v1.Peers/ReleaseCut"
+	Peers_ListCheckpoint_FullMethodName    = "/perdure.command.v1.Peers/ListCheckpoint"
+	Peers_ReadCheckpoint_FullMethodName    = "/perdure.command.v1.Peers/ReadCheckpoint"
+	Peers_HashCheckpoint_FullMethodName    = "/perdure.command.v1.Peers/HashCheckpoint"
+	Peers_MakeDelta_FullMethodName         = "/perdure.command.v1.Peers/MakeDelta"
 )
 
 // PeersClient is the client API for Peers service.
@@ -92,6 +96,12 @@ type PeersClient interface {
 	Checkpoints(ctx context.Context, in *CheckpointsRequest, opts ...grpc.CallOption) (*CheckpointsReply, error)
 	// ReleaseCut removes the checkpoints of a cut on the called node.
 	ReleaseCut(ctx context.Context, in *v1.ReleaseCutRequest, opts ...grpc.CallOption) (*v1.ReleaseCutResponse, error)
+	// ListCheckpoint, ReadCheckpoint, HashCheckpoint and MakeDelta are perdure.v1.Backups' List, Read, Hash and Delta for
+	// another member that makes a backup.
+	ListCheckpoint(ctx context.Context, in *v1.ListFilesRequest, opts ...grpc.CallOption) (*v1.ListFilesResponse, error)
+	ReadCheckpoint(ctx context.Context, in *v1.ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.FileChunk], error)
+	HashCheckpoint(ctx context.Context, in *v1.HashFileRequest, opts ...grpc.CallOption) (*v1.HashFileResponse, error)
+	MakeDelta(ctx context.Context, in *v1.DeltaRequest, opts ...grpc.CallOption) (*v1.DeltaResponse, error)
 }
 
 type peersClient struct {
@@ -306,6 +316,55 @@ func (c *peersClient) ReleaseCut(ctx context.Context, in *v1.ReleaseCutRequest, 
 	return out, nil
 }
 
+func (c *peersClient) ListCheckpoint(ctx context.Context, in *v1.ListFilesRequest, opts ...grpc.CallOption) (*v1.ListFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ListFilesResponse)
+	err := c.cc.Invoke(ctx, Peers_ListCheckpoint_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peersClient) ReadCheckpoint(ctx context.Context, in *v1.ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.FileChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[4], Peers_ReadCheckpoint_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[v1.ReadFileRequest, v1.FileChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_ReadCheckpointClient = grpc.ServerStreamingClient[v1.FileChunk]
+
+func (c *peersClient) HashCheckpoint(ctx context.Context, in *v1.HashFileRequest, opts ...grpc.CallOption) (*v1.HashFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.HashFileResponse)
+	err := c.cc.Invoke(ctx, Peers_HashCheckpoint_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peersClient) MakeDelta(ctx context.Context, in *v1.DeltaRequest, opts ...grpc.CallOption) (*v1.DeltaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.DeltaResponse)
+	err := c.cc.Invoke(ctx, Peers_MakeDelta_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
@@ -356,6 +415,12 @@ type PeersServer interface {
 	Checkpoints(context.Context, *CheckpointsRequest) (*CheckpointsReply, error)
 	// ReleaseCut removes the checkpoints of a cut on the called node.
 	ReleaseCut(context.Context, *v1.ReleaseCutRequest) (*v1.ReleaseCutResponse, error)
+	// ListCheckpoint, ReadCheckpoint, HashCheckpoint and MakeDelta are perdure.v1.Backups' List, Read, Hash and Delta for
+	// another member that makes a backup.
+	ListCheckpoint(context.Context, *v1.ListFilesRequest) (*v1.ListFilesResponse, error)
+	ReadCheckpoint(*v1.ReadFileRequest, grpc.ServerStreamingServer[v1.FileChunk]) error
+	HashCheckpoint(context.Context, *v1.HashFileRequest) (*v1.HashFileResponse, error)
+	MakeDelta(context.Context, *v1.DeltaRequest) (*v1.DeltaResponse, error)
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -419,6 +484,18 @@ func (UnimplementedPeersServer) Checkpoints(context.Context, *CheckpointsRequest
 }
 func (UnimplementedPeersServer) ReleaseCut(context.Context, *v1.ReleaseCutRequest) (*v1.ReleaseCutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseCut not implemented")
+}
+func (UnimplementedPeersServer) ListCheckpoint(context.Context, *v1.ListFilesRequest) (*v1.ListFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCheckpoint not implemented")
+}
+func (UnimplementedPeersServer) ReadCheckpoint(*v1.ReadFileRequest, grpc.ServerStreamingServer[v1.FileChunk]) error {
+	return status.Error(codes.Unimplemented, "method ReadCheckpoint not implemented")
+}
+func (UnimplementedPeersServer) HashCheckpoint(context.Context, *v1.HashFileRequest) (*v1.HashFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HashCheckpoint not implemented")
+}
+func (UnimplementedPeersServer) MakeDelta(context.Context, *v1.DeltaRequest) (*v1.DeltaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MakeDelta not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -729,6 +806,71 @@ func _Peers_ReleaseCut_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_ListCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.ListFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).ListCheckpoint(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_ListCheckpoint_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).ListCheckpoint(ctx, req.(*v1.ListFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peers_ReadCheckpoint_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(v1.ReadFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeersServer).ReadCheckpoint(m, &grpc.GenericServerStream[v1.ReadFileRequest, v1.FileChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_ReadCheckpointServer = grpc.ServerStreamingServer[v1.FileChunk]
+
+func _Peers_HashCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.HashFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).HashCheckpoint(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_HashCheckpoint_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).HashCheckpoint(ctx, req.(*v1.HashFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peers_MakeDelta_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.DeltaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).MakeDelta(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_MakeDelta_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).MakeDelta(ctx, req.(*v1.DeltaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -792,6 +934,18 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ReleaseCut",
 			Handler:    _Peers_ReleaseCut_Handler,
 		},
+		{
+			MethodName: "ListCheckpoint",
+			Handler:    _Peers_ListCheckpoint_Handler,
+		},
+		{
+			MethodName: "HashCheckpoint",
+			Handler:    _Peers_HashCheckpoint_Handler,
+		},
+		{
+			MethodName: "MakeDelta",
+			Handler:    _Peers_MakeDelta_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -814,6 +968,11 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Verify",
 			Handler:       _Peers_Verify_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadCheckpoint",
+			Handler:       _Peers_ReadCheckpoint_Handler,
 			ServerStreams: true,
 		},
 	},

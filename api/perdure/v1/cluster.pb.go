@@ -413,7 +413,9 @@ type ClusterNode struct {
 	// The newest feature level that its program knows, by its answer or its last announcement; 0 if unknown.
 	FeatureLevel uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	// Its retention; absent if unknown.
-	Retention     *RetentionStatus `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *RetentionStatus `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
+	// Its schedule of backups; absent if it has none, or is unreachable.
+	Backups       *BackupSchedule `protobuf:"bytes,15,opt,name=backups,proto3" json:"backups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -546,6 +548,148 @@ func (x *ClusterNode) GetRetention() *RetentionStatus {
 	return nil
 }
 
+func (x *ClusterNode) GetBackups() *BackupSchedule {
+	if x != nil {
+		return x.Backups
+	}
+	return nil
+}
+
+// BackupSchedule is a node's schedule of backups. Only the node that leads partition 0 makes them; the fields from
+// last_name on are 0 on the others.
+type BackupSchedule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the backups are.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// The time between two backups.
+	EveryMs int64 `protobuf:"varint,2,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	// How many are kept; 0: all.
+	Keep uint32 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
+	// This node makes them.
+	Leads bool `protobuf:"varint,4,opt,name=leads,proto3" json:"leads,omitempty"`
+	// The newest backup of the cluster at the URL, when its cut was entered (Unix time), and the size of its states; empty
+	// if there is none, or if none was looked for yet.
+	LastName  string `protobuf:"bytes,5,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
+	LastMs    int64  `protobuf:"varint,6,opt,name=last_ms,json=lastMs,proto3" json:"last_ms,omitempty"`
+	LastBytes uint64 `protobuf:"varint,7,opt,name=last_bytes,json=lastBytes,proto3" json:"last_bytes,omitempty"`
+	// When the next one is due, or is tried again; 0 if that is unknown.
+	NextMs int64 `protobuf:"varint,8,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	// A backup is being made, by this node or by another create at the URL.
+	Running bool `protobuf:"varint,9,opt,name=running,proto3" json:"running,omitempty"`
+	// Failed attempts since the last backup that this node made, and why the last of them failed.
+	Failures      uint64 `protobuf:"varint,10,opt,name=failures,proto3" json:"failures,omitempty"`
+	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedule) Reset() {
+	*x = BackupSchedule{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedule) ProtoMessage() {}
+
+func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
+func (*BackupSchedule) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BackupSchedule) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetLeads() bool {
+	if x != nil {
+		return x.Leads
+	}
+	return false
+}
+
+func (x *BackupSchedule) GetLastName() string {
+	if x != nil {
+		return x.LastName
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetLastMs() int64 {
+	if x != nil {
+		return x.LastMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetLastBytes() uint64 {
+	if x != nil {
+		return x.LastBytes
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *BackupSchedule) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // RetentionStatus says for how long a node keeps what has ended in the partitions that it leads.
 type RetentionStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -563,7 +707,7 @@ type RetentionStatus struct {
 
 func (x *RetentionStatus) Reset() {
 	*x = RetentionStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +719,7 @@ func (x *RetentionStatus) String() string {
 func (*RetentionStatus) ProtoMessage() {}
 
 func (x *RetentionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +732,7 @@ func (x *RetentionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionStatus.ProtoReflect.Descriptor instead.
 func (*RetentionStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RetentionStatus) GetRules() []string {
@@ -641,7 +785,7 @@ type DiskStatus struct {
 
 func (x *DiskStatus) Reset() {
 	*x = DiskStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +797,7 @@ func (x *DiskStatus) String() string {
 func (*DiskStatus) ProtoMessage() {}
 
 func (x *DiskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +810,7 @@ func (x *DiskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStatus.ProtoReflect.Descriptor instead.
 func (*DiskStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DiskStatus) GetLevel() string {
@@ -738,7 +882,7 @@ type ClusterPartition struct {
 
 func (x *ClusterPartition) Reset() {
 	*x = ClusterPartition{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +894,7 @@ func (x *ClusterPartition) String() string {
 func (*ClusterPartition) ProtoMessage() {}
 
 func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +907,7 @@ func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPartition.ProtoReflect.Descriptor instead.
 func (*ClusterPartition) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClusterPartition) GetPartition() uint32 {
@@ -843,7 +987,7 @@ type ClusterReplica struct {
 
 func (x *ClusterReplica) Reset() {
 	*x = ClusterReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +999,7 @@ func (x *ClusterReplica) String() string {
 func (*ClusterReplica) ProtoMessage() {}
 
 func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1012,7 @@ func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterReplica.ProtoReflect.Descriptor instead.
 func (*ClusterReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ClusterReplica) GetNodeId() string {
@@ -942,7 +1086,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1098,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1111,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 // VerifyEvent is one event of a verification on one node.
@@ -987,7 +1131,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1143,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1156,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VerifyEvent) GetNodeId() string {
@@ -1107,7 +1251,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1263,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1276,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyProgress) GetPartition() uint32 {
@@ -1179,7 +1323,7 @@ type ReplicaAudit struct {
 
 func (x *ReplicaAudit) Reset() {
 	*x = ReplicaAudit{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1335,7 @@ func (x *ReplicaAudit) String() string {
 func (*ReplicaAudit) ProtoMessage() {}
 
 func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1348,7 @@ func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
 func (*ReplicaAudit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReplicaAudit) GetPartition() uint32 {
@@ -1320,7 +1464,7 @@ type AuditProblem struct {
 
 func (x *AuditProblem) Reset() {
 	*x = AuditProblem{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1476,7 @@ func (x *AuditProblem) String() string {
 func (*AuditProblem) ProtoMessage() {}
 
 func (x *AuditProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1489,7 @@ func (x *AuditProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
 func (*AuditProblem) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AuditProblem) GetRule() string {
@@ -1396,7 +1540,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1552,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1565,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -1454,7 +1598,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1610,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1623,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -1499,7 +1643,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1655,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1668,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -1551,7 +1695,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1707,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1720,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -1605,7 +1749,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1761,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1774,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -1660,7 +1804,7 @@ type QuarantinedReplica struct {
 
 func (x *QuarantinedReplica) Reset() {
 	*x = QuarantinedReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1816,7 @@ func (x *QuarantinedReplica) String() string {
 func (*QuarantinedReplica) ProtoMessage() {}
 
 func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1829,7 @@ func (x *QuarantinedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedReplica.ProtoReflect.Descriptor instead.
 func (*QuarantinedReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QuarantinedReplica) GetPartition() uint32 {
@@ -1721,7 +1865,7 @@ type ForgetQuarantinedRequest struct {
 
 func (x *ForgetQuarantinedRequest) Reset() {
 	*x = ForgetQuarantinedRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1877,7 @@ func (x *ForgetQuarantinedRequest) String() string {
 func (*ForgetQuarantinedRequest) ProtoMessage() {}
 
 func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[21]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1890,7 @@ func (x *ForgetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForgetQuarantinedRequest) GetNodeId() string {
@@ -1780,7 +1924,7 @@ type ForgetQuarantinedResponse struct {
 
 func (x *ForgetQuarantinedResponse) Reset() {
 	*x = ForgetQuarantinedResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1936,7 @@ func (x *ForgetQuarantinedResponse) String() string {
 func (*ForgetQuarantinedResponse) ProtoMessage() {}
 
 func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[22]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1949,7 @@ func (x *ForgetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ForgetQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForgetQuarantinedResponse) GetForgotten() []*QuarantinedReplica {
@@ -1854,7 +1998,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\fstarts_limit\x18\a \x01(\x03R\vstartsLimit\x12\x1b\n" +
 	"\topen_most\x18\b \x01(\x03R\bopenMost\x12\x1d\n" +
 	"\n" +
-	"bytes_most\x18\t \x01(\x03R\tbytesMost\"\xf8\x03\n" +
+	"bytes_most\x18\t \x01(\x03R\tbytesMost\"\xae\x04\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1870,7 +2014,22 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\vquarantined\x18\v \x03(\v2\x1e.perdure.v1.QuarantinedReplicaR\vquarantined\x12*\n" +
 	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
 	"\rfeature_level\x18\r \x01(\x04R\ffeatureLevel\x129\n" +
-	"\tretention\x18\x0e \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\"m\n" +
+	"\tretention\x18\x0e \x01(\v2\x1b.perdure.v1.RetentionStatusR\tretention\x124\n" +
+	"\abackups\x18\x0f \x01(\v2\x1a.perdure.v1.BackupScheduleR\abackups\"\xa5\x02\n" +
+	"\x0eBackupSchedule\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x19\n" +
+	"\bevery_ms\x18\x02 \x01(\x03R\aeveryMs\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\rR\x04keep\x12\x14\n" +
+	"\x05leads\x18\x04 \x01(\bR\x05leads\x12\x1b\n" +
+	"\tlast_name\x18\x05 \x01(\tR\blastName\x12\x17\n" +
+	"\alast_ms\x18\x06 \x01(\x03R\x06lastMs\x12\x1d\n" +
+	"\n" +
+	"last_bytes\x18\a \x01(\x04R\tlastBytes\x12\x17\n" +
+	"\anext_ms\x18\b \x01(\x03R\x06nextMs\x12\x18\n" +
+	"\arunning\x18\t \x01(\bR\arunning\x12\x1a\n" +
+	"\bfailures\x18\n" +
+	" \x01(\x04R\bfailures\x12\x18\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\"m\n" +
 	"\x0fRetentionStatus\x12\x14\n" +
 	"\x05rules\x18\x01 \x03(\tR\x05rules\x12\x16\n" +
 	"\x06purged\x18\x02 \x01(\x04R\x06purged\x12\x18\n" +
@@ -1990,7 +2149,7 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*UpgradeRequest)(nil),             // 0: perdure.v1.UpgradeRequest
 	(*UpgradeResponse)(nil),            // 1: perdure.v1.UpgradeResponse
@@ -1998,55 +2157,57 @@ var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*ClusterStatus)(nil),              // 3: perdure.v1.ClusterStatus
 	(*NamespaceUse)(nil),               // 4: perdure.v1.NamespaceUse
 	(*ClusterNode)(nil),                // 5: perdure.v1.ClusterNode
-	(*RetentionStatus)(nil),            // 6: perdure.v1.RetentionStatus
-	(*DiskStatus)(nil),                 // 7: perdure.v1.DiskStatus
-	(*ClusterPartition)(nil),           // 8: perdure.v1.ClusterPartition
-	(*ClusterReplica)(nil),             // 9: perdure.v1.ClusterReplica
-	(*VerifyRequest)(nil),              // 10: perdure.v1.VerifyRequest
-	(*VerifyEvent)(nil),                // 11: perdure.v1.VerifyEvent
-	(*VerifyProgress)(nil),             // 12: perdure.v1.VerifyProgress
-	(*ReplicaAudit)(nil),               // 13: perdure.v1.ReplicaAudit
-	(*AuditProblem)(nil),               // 14: perdure.v1.AuditProblem
-	(*TransferLeadershipRequest)(nil),  // 15: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 16: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 17: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 18: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 19: perdure.v1.RebuildReplicaResponse
-	(*QuarantinedReplica)(nil),         // 20: perdure.v1.QuarantinedReplica
-	(*ForgetQuarantinedRequest)(nil),   // 21: perdure.v1.ForgetQuarantinedRequest
-	(*ForgetQuarantinedResponse)(nil),  // 22: perdure.v1.ForgetQuarantinedResponse
+	(*BackupSchedule)(nil),             // 6: perdure.v1.BackupSchedule
+	(*RetentionStatus)(nil),            // 7: perdure.v1.RetentionStatus
+	(*DiskStatus)(nil),                 // 8: perdure.v1.DiskStatus
+	(*ClusterPartition)(nil),           // 9: perdure.v1.ClusterPartition
+	(*ClusterReplica)(nil),             // 10: perdure.v1.ClusterReplica
+	(*VerifyRequest)(nil),              // 11: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 12: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 13: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 14: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 15: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 16: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 17: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 18: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 19: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 20: perdure.v1.RebuildReplicaResponse
+	(*QuarantinedReplica)(nil),         // 21: perdure.v1.QuarantinedReplica
+	(*ForgetQuarantinedRequest)(nil),   // 22: perdure.v1.ForgetQuarantinedRequest
+	(*ForgetQuarantinedResponse)(nil),  // 23: perdure.v1.ForgetQuarantinedResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	5,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	8,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	9,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
 	4,  // 2: perdure.v1.ClusterStatus.quotas:type_name -> perdure.v1.NamespaceUse
-	20, // 3: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
-	7,  // 4: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
-	6,  // 5: perdure.v1.ClusterNode.retention:type_name -> perdure.v1.RetentionStatus
-	9,  // 6: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	13, // 7: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
-	12, // 8: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
-	13, // 9: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
-	14, // 10: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
-	17, // 11: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	20, // 12: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
-	2,  // 13: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	15, // 14: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	18, // 15: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	21, // 16: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
-	10, // 17: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
-	0,  // 18: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
-	3,  // 19: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	16, // 20: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	19, // 21: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	22, // 22: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
-	11, // 23: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
-	1,  // 24: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	21, // 3: perdure.v1.ClusterNode.quarantined:type_name -> perdure.v1.QuarantinedReplica
+	8,  // 4: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
+	7,  // 5: perdure.v1.ClusterNode.retention:type_name -> perdure.v1.RetentionStatus
+	6,  // 6: perdure.v1.ClusterNode.backups:type_name -> perdure.v1.BackupSchedule
+	10, // 7: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	14, // 8: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	13, // 9: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	14, // 10: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	15, // 11: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	18, // 12: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	21, // 13: perdure.v1.ForgetQuarantinedResponse.forgotten:type_name -> perdure.v1.QuarantinedReplica
+	2,  // 14: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	16, // 15: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	19, // 16: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	22, // 17: perdure.v1.Cluster.ForgetQuarantined:input_type -> perdure.v1.ForgetQuarantinedRequest
+	11, // 18: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	0,  // 19: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 20: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	17, // 21: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	20, // 22: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	23, // 23: perdure.v1.Cluster.ForgetQuarantined:output_type -> perdure.v1.ForgetQuarantinedResponse
+	12, // 24: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	1,  // 25: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -2054,21 +2215,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[11].OneofWrappers = []any{
+	file_perdure_v1_cluster_proto_msgTypes[12].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Audit)(nil),
 		(*VerifyEvent_Refused)(nil),
 		(*VerifyEvent_Done)(nil),
 	}
-	file_perdure_v1_cluster_proto_msgTypes[14].OneofWrappers = []any{}
 	file_perdure_v1_cluster_proto_msgTypes[15].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

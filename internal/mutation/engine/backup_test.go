@@ -66,7 +66,7 @@ var backupBugs = []mutation.Bug{
 	},
 	{
 		File: "backup/copy.go", Rule: "delta: a node alone has no name, and may be another one",
-		From: "|| cut.Cluster == \"\" ", To: "", Tests: "TestNoDelta",
+		From: "|| cut.Cluster == \"\" ", To: "", Tests: "TestNoDeltaOfNodeAlone",
 	},
 	{
 		File: "backup/copy.go", Rule: "delta: it follows those of the last backup",
@@ -98,7 +98,7 @@ var backupBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/delta.go", Rule: "delta: a damaged table ends it",
-		From: "if bad := at[i].Error(); bad != nil {", To: "if bad := at[i].Error(); bad != nil && i > 1 {", Tests: "TestDeltaOfDamage",
+		From: "closed := at[i].Close(); closed != nil {", To: "closed := at[i].Close(); closed != nil && i > 1 {", Tests: "TestDeltaOfDamage",
 	},
 	{
 		File: "fsm/delta.go", Rule: "delta: its name leads into no other directory",

@@ -1,0 +1,9 @@
+package schedule
+
+import (
+	"testing"
+
+	"perdure/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
