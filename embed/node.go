@@ -113,7 +113,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 5. The ports. Until the partitions have leaders, they answer that the node is not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
-		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
+		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers, MaxStreams: cfg.MaxStreams,
 		Outbound: cfg.outbound(), RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
 		TLS: n.security.clients, Auth: n.security.guard, Register: cfg.resonate(n.parts, n.security.guard, log).Register,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),

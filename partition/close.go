@@ -20,7 +20,6 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	n.HandOver(ctx)
-	n.addresses.Drain()
 	close(n.stopping)
 	n.endLifetime()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair

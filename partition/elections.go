@@ -140,8 +140,10 @@ func (n *Node) prepareElections() error {
 }
 
 // HandOver transfers every group that this node leads to members that can lead it, within 2 s, and ends the
-// balancer. Call it for a node that is about to stop; Close does it too.
+// balancer. It ends the streams of clients, which open them at other nodes. Call it for a node that is about to stop;
+// Close does it too.
 func (n *Node) HandOver(ctx context.Context) {
+	n.addresses.Drain()
 	if !n.identity.Alone() {
 		n.balancer.Close(ctx)
 		n.transfers.TransferAll(ctx)

@@ -31,7 +31,7 @@ const (
 
 	// DefaultConnections is Config.MaxConnections if it is 0 and the process may open enough files.
 	DefaultConnections = 16_384
-	// maxHTTPConnections bounds those of the HTTP port.
+	// maxHTTPConnections bounds those of the HTTP port without streams of messages.
 	maxHTTPConnections = 1024
 	// handshakeTimeout bounds the wait for the first bytes of a connection, and again for TLS and HTTP/2.
 	handshakeTimeout = 10 * time.Second
@@ -100,9 +100,15 @@ func (s *Server) connections() int {
 	}
 	n := DefaultConnections
 	if files := openFiles(); files > 0 {
-		n = min(n, max(int(files-files/4)-maxHTTPConnections, 64))
+		n = min(n, max(int(files-files/4)-s.httpConnections(), 64))
 	}
 	return n
+}
+
+// httpConnections is how many connections the HTTP port may have. One address may have three quarters of them: all
+// streams of messages may come from one.
+func (s *Server) httpConnections() int {
+	return maxHTTPConnections + s.cfg.MaxStreams + s.cfg.MaxStreams/3
 }
 
 // firstBytes is how many bytes a caller must have sent before it costs more than a goroutine.

@@ -61,6 +61,8 @@ type Config struct {
 	// MaxConnections bounds the connections of the gRPC port; one address may have three quarters. If 0,
 	// DefaultConnections, or less where the process may open few files.
 	MaxConnections int
+	// MaxStreams is how many connections the HTTP port has in addition to those of other requests: for streams of messages.
+	MaxStreams int
 }
 
 // Server is a node's two client-facing ports.
@@ -100,7 +102,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher
 	if s.grpcListener, err = s.listen("grpc", cfg.GRPCAddr, s.connections(), s.firstBytes(prefaceBytes)); err != nil {
 		return nil, fmt.Errorf("gRPC port %s: %w", cfg.GRPCAddr, err)
 	}
-	if s.httpListener, err = s.listen("http", cfg.HTTPAddr, maxHTTPConnections, s.firstBytes(1)); err != nil {
+	if s.httpListener, err = s.listen("http", cfg.HTTPAddr, s.httpConnections(), s.firstBytes(1)); err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
 	}
 	s.gate = s.newGate()
