@@ -57,7 +57,7 @@ func TestPushed(t *testing.T) {
 		got <- request{r.Clone(context.Background()), string(body)}
 		switch r.URL.Path {
 		case "/moved":
-			http.Redirect(w, r, "/", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, "/", http.StatusSeeOther)
 		case "/fails":
 			w.WriteHeader(http.StatusInternalServerError)
 		case "/created":
