@@ -310,8 +310,10 @@ func TestScheduleChangesTheLeader(t *testing.T) {
 		if st := first.Status(); st.Leads || st.Running || st.Failures != 0 || st.LastName != "" {
 			t.Errorf("the first node says %v", st)
 		}
-		if n := len(w.source.began()); n != 1 {
-			t.Errorf("%d cuts for one backup", n)
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		if n := len(w.source.began()); n != 1 || first.failed != 0 {
+			t.Errorf("%d cuts for one backup, %d failures", n, first.failed)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import "perdure/internal/mutation"
 var scheduleBugs = []mutation.Bug{
 	{
 		File: "backup/schedule/schedule.go", Rule: "schedule: a backup is made when the interval has passed",
-		From: "st.LastName != \"\" && now.Before(due) {", To: "false && now.Before(due) {", Tests: "TestScheduleMakesBackups",
+		From: "st.LastName != \"\" && now.Before(due) {", To: "false && now.Before(due) {", Tests: "TestScheduleWaitsForACreate",
 	},
 	{
 		File: "backup/schedule/schedule.go", Rule: "schedule: only the node that leads makes backups",
