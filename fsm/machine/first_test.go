@@ -67,6 +67,12 @@ func TestFirstTask(t *testing.T) {
 			w.now += 10
 			w.tick()
 		}, "f", false},
+		{"after a wait behind an expired timer, and a signal that was rolled back", func(w *world) {
+			w.commit(w.begin("e", "f"), "sleep 0; sleep 10; await 1")
+			w.commitRefused(w.begin("other", "o"), "signal e t another; return; step a", perdurev1.Reason_REASON_RULE_BROKEN, "")
+			w.now += 10
+			w.tick()
+		}, "f", false},
 		{"after a wait for a large signal", func(w *world) {
 			w.commit(w.begin("e", "f"), "wait s")
 			w.do(signalCmd(w.request(), "e", "s", strings.Repeat("x", firstBytes)))
