@@ -34,8 +34,10 @@ type commit struct {
 	// added are those of the other entries that the commit itself has written.
 	added []*perdurev1.JournalEntry
 	// over: an event that ends the activation was written; no event may follow.
-	over  bool
-	state recovery.TaskState
+	over bool
+	// looked: alone has looked for promises below the execution's id.
+	looked bool
+	state  recovery.TaskState
 	// next is the incarnation that follows, if the commit ended a child's attempt and another one is left.
 	next *execution
 }

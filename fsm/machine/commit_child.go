@@ -48,6 +48,9 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if at.ownID != "" || at.spread {
 		return t.startElsewhere(ex, e, at, false)
 	}
+	if c.alone() {
+		t.noPromise(ex.ns, string(e.Promise))
+	}
 	if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
 		return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
 	}
@@ -57,6 +60,32 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 		parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
 	})
 	return err
+}
+
+// severalChildren is from how many children of a commit on one scan costs less than a read for each.
+const severalChildren = 4
+
+// alone reports that no promise below the execution's id is another's. Then an operation's id, which the journal takes
+// once, needs no read to see that it is free.
+func (c *commit) alone() bool {
+	ex := c.ex
+	if ex.alone == ex.h.Incarnation {
+		return true
+	}
+	if c.looked {
+		return false
+	}
+	c.looked = true
+	children := 0
+	for _, w := range c.req.Events {
+		if w.GetInvokeScheduled().GetKind() == perdurev1.InvokeKind_INVOKE_KIND_FUNCTION {
+			children++
+		}
+	}
+	if children >= severalChildren && c.t.noneBelow(ex.ns, ex.h.ID) {
+		ex.alone = ex.h.Incarnation
+	}
+	return ex.alone == ex.h.Incarnation
 }
 
 // startElsewhere asks the partition of a child's root id to start it. The id of a spread child depends on its parent's

@@ -30,6 +30,9 @@ type execution struct {
 	waited *waited
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
+	// alone is the incarnation of which it is known that no promise had an id below the execution's when an operation
+	// of it asked first; 0: of none. See commit.alone.
+	alone uint64
 	// dirty: the transaction's commit must write the header.
 	dirty bool
 	// touched: the execution is on the transaction's list. before is its header at that time; born says that

@@ -10,7 +10,6 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
-	"perdure/id"
 	"perdure/recovery"
 	"perdure/reduction"
 )
@@ -342,14 +341,7 @@ func (t *txn) firstRun(ex *execution, b birth) {
 	}
 	t.mustNot(ex, err)
 	r.findStartable()
-	below := string(id.PromiseID(ex.h.ID).Child(0))
-	prefix := keys.Of(keys.Promise, ex.ns, below[:len(below)-1])
-	prefix = prefix[:len(prefix)-len(keys.AppendString(nil, ""))]
-	r.alone = true
-	t.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
-		r.alone = false
-		return false
-	})
+	r.alone = t.noneBelow(ex.ns, ex.h.ID)
 	ex.run = r
 	r.begin()
 }

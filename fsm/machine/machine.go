@@ -57,6 +57,7 @@ type Machine struct {
 	clock    int64
 	applied  uint64
 	checksum uint64
+	summed   []byte // memory of sum
 	feature  uint64
 	// cut is the cut that the partition is in, entering the one that it enters at the end of the entry; 0: none.
 	cut, entering cut.Number
@@ -321,11 +322,15 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		// The object's expirations run first, and stay applied even if the command is refused.
 		t.begin(index)
 		t.runExpirations(cmd.Namespace, cmd.Id)
-		if err := t.commitChecked(fx); err != nil {
-			return nil, err
+		if !t.idle() {
+			if err := t.commitChecked(fx); err != nil {
+				return nil, err
+			}
+			t.begin(index)
 		}
+	} else {
+		t.begin(index)
 	}
-	t.begin(index)
 	if reply, repeated, refused := t.repeated(cmd, run); repeated {
 		t.abort()
 		if refused != nil {
@@ -353,16 +358,23 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 
 // sum continues the checksum over one mutation.
 func (m *Machine) sum(w *write) {
-	var head [17]byte
-	binary.BigEndian.PutUint64(head[:8], m.checksum)
-	binary.BigEndian.PutUint64(head[8:16], uint64(len(w.key)))
+	const most = 4 << 10 // a larger value is not copied
+	b := binary.BigEndian.AppendUint64(m.summed[:0], m.checksum)
+	b = binary.BigEndian.AppendUint64(b, uint64(len(w.key)))
 	if w.removed {
-		head[16] = 1
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = append(b, w.key...)
+	if m.summed = b; len(w.value) <= most {
+		m.summed = append(b, w.value...)
+		m.checksum = xxhash.Sum64(m.summed)
+		return
 	}
 	var d xxhash.Digest
 	d.Reset()
-	_, _ = d.Write(head[:])
-	_, _ = d.Write(w.key)
+	_, _ = d.Write(b)
 	_, _ = d.Write(w.value)
 	m.checksum = d.Sum64()
 }

@@ -98,14 +98,14 @@ func (c *readCache) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 }
 
 // written notes a write that is below now. A header that is written is that of an execution in memory, and is not read
-// soon.
+// soon. Nor is a callback that was removed: see presence.
 func (c *readCache) written(w *write) {
 	switch {
 	case !c.caches(w.key):
+	case keys.Family(w.key[0]) == keys.Header, w.removed && counted(w.key) != nil:
+		c.forget(w.key)
 	case w.removed:
 		c.keep(w.key, cachedValue{})
-	case keys.Family(w.key[0]) == keys.Header:
-		c.forget(w.key)
 	case w.object != nil:
 		c.keep(w.key, cachedValue{object: w.object, present: true, size: objectCost + len(w.value)})
 	default:

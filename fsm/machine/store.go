@@ -3,6 +3,7 @@ package machine
 import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -66,6 +67,19 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 // noPromise notes that there is no promise of an id, which saves the read that would say so.
 func (t *txn) noPromise(ns, id string) {
 	t.promise = lastPromise{ns: ns, p: recovery.Promise{ID: id}, known: true, absent: true}
+}
+
+// noneBelow reports that no promise has an id below another one's.
+func (t *txn) noneBelow(ns, objectID string) (none bool) {
+	below := string(id.PromiseID(objectID).Child(0))
+	prefix := keys.Of(keys.Promise, ns, below[:len(below)-1])
+	prefix = prefix[:len(prefix)-len(keys.AppendString(nil, ""))]
+	none = true
+	t.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+		none = false
+		return false
+	})
+	return none
 }
 
 // PutPromise implements recovery.Store.

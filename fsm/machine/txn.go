@@ -77,6 +77,17 @@ func (t *txn) undo() *journal.Undo {
 	return t.undos[t.undone-1]
 }
 
+// idle reports that the transaction has changed nothing and has nothing to do at its end. Another command may use it as it
+// is then.
+func (t *txn) idle() bool {
+	for _, ex := range t.touched {
+		if ex.dirty {
+			return false
+		}
+	}
+	return len(t.log) == 0 && len(t.entities) == 0 && len(t.posted) == 0 && t.level == 0 && t.sweepLeft == 0 && t.deadlines == state.DeadlineScan{}
+}
+
 // commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.
 func (t *txn) commitChecked(fx *Effects) error {
 	t.deliverPosted()
@@ -153,7 +164,15 @@ func (t *txn) abort() {
 		}
 		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
 		ex.holder = nil
+		switch {
+		case ex.place == nil:
+		case ex.h.ClosedMS != 0:
+			t.m.cache.drop(ex)
+		case ex.j != nil:
+			t.m.cache.resize(ex)
+		}
 	}
+	t.m.cache.trim()
 	for _, o := range t.entities {
 		t.m.entities.drop(o)
 	}

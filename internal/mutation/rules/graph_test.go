@@ -60,8 +60,16 @@ var graphBugs = []mutation.Bug{
 		Tests: "TestGraphRefused",
 	},
 	{
-		File: "fsm/machine/graph_run.go", Rule: "a run among the remains of another reads which ids are free",
-		From: `r.alone = false`, To: `r.alone = true`, Tests: "TestRunAmongRemainsIsNotAlone",
+		File: "fsm/machine/store.go", Rule: "a run among the remains of another reads which ids are free",
+		From: `none = false`, To: `none = true`, Tests: "TestRunAmongRemainsIsNotAlone",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "children among the remains of others meet them",
+		From: `none = false`, To: `none = true`, Tests: "TestChildrenAmongRemains",
+	},
+	{
+		File: "fsm/machine/txn.go", Rule: "expirations stay applied when the command is refused",
+		From: `return len(t.log) == 0 && len(t.entities)`, To: `return len(t.entities)`, Tests: "TestExpirationsOutlastRefusal",
 	},
 	{
 		File: "fsm/machine/graph_run.go", Rule: "max_parallel: not one more",
