@@ -175,7 +175,7 @@ func (d *Dispatcher) reaches(namespace string, to target) bool {
 // execute sends an execute to a stream of its address, or drops it. It reports whether it was sent. The lock is held.
 func (d *Dispatcher) execute(e Execute) bool {
 	to := parse(e.Address)
-	if !d.reaches(e.Namespace, to) {
+	if !d.hasStream(e.Namespace, to) {
 		return false
 	}
 	m := &commandv1.AddressMessage{Namespace: e.Namespace, Address: e.Address,

@@ -60,3 +60,15 @@ func TestOffersArePaced(t *testing.T) {
 		}
 	})
 }
+
+// Pending tasks of a process without a stream do not keep those of others from being offered.
+func TestOffersSkipProcesses(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		n := c.start("n1")[0]
+		p := newPartition(0)
+		p.executes = []Execute{pendingTask("gone", "poll://uni@g/gone", 1), pendingTask("here", "poll://uni@g/p", 1)}
+		n.lead(p)
+		s := n.open(t, "g", "p")
+		s.mustRead(t, "the offer", "execute here/1")
+	})
+}

@@ -193,10 +193,10 @@ func (l *led) offerGroup(g group, tasks bool) {
 	}
 }
 
-// offerTasks sends executes; false if a stream took no more.
+// offerTasks sends executes that have a receiver; false if a stream took no more.
 func (l *led) offerTasks(tasks []Execute) bool {
 	for _, e := range tasks {
-		if !l.d.execute(e) {
+		if l.d.hasStream(e.Namespace, parse(e.Address)) && !l.d.execute(e) {
 			return false
 		}
 	}

@@ -77,6 +77,10 @@ var addressBugs = []mutation.Bug{
 		From: "l.pauses[g] = min(2*pause, retryMax)", To: "l.pauses[g] = pause", Tests: "TestPush",
 	},
 	{
+		File: "partition/addresses/offer.go", Rule: "addresses: tasks of a process without a stream do not end an offer",
+		From: "if l.d.hasStream(e.Namespace, parse(e.Address)) && !l.d.execute(e) {", To: "if !l.d.execute(e) {", Tests: "TestOffersSkipProcesses",
+	},
+	{
 		File: "partition/group/leader.go", Rule: "addresses: a new leader has the dispatcher serve its partition", Pkg: "partition",
 		From: "\t\tr.addresses.Established(l)\n", To: "", Tests: "TestPushedUnblock", Hangs: 30 * time.Second,
 	},
