@@ -5,8 +5,8 @@
 // partition keeps its part of it, rounded up, the latest to end. What ended in the same millisecond as the last one that is kept
 // is kept, too.
 //
-// It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of one
-// processor, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
+// It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
+// few partitions at once, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
 // only the position; the next round begins at the front.
 package retention
 
@@ -30,8 +30,10 @@ const (
 	// pieceKeys bounds the keys that one piece reads, pieceEnded what it finds.
 	pieceKeys  = 2048
 	pieceEnded = 128
-	// share is the part of the time that a round spends in its pieces, proposals included; it pauses for the rest.
+	// share is the part of the time that a round over a partition spends in its pieces, proposals included; it pauses for the rest.
 	share = 0.25
+	// atOnce is over how many partitions a round goes at once. Each waits for its log most of the time.
+	atOnce = 4
 	// promisesEvery is in which round the promises are read, too: no index leads to the old ones.
 	promisesEvery = 30
 	// proposeWithin bounds a purge's wait for the log.
@@ -97,6 +99,8 @@ func (x *Retention) Run() {
 	}
 	x.o.Log.Info("what has ended is purged after its retention", "event", "retention_on", "rules", strings.Join(rules, ","), "interval", x.o.Interval)
 	wait := x.o.Interval
+	var rounds sync.WaitGroup
+	places := make(chan struct{}, atOnce)
 	for n := 0; x.pause(wait); n++ {
 		begun := x.o.Clock.Now()
 		idle := ""
@@ -105,19 +109,29 @@ func (x *Retention) Run() {
 			if may != nil && r.Serving() {
 				idle = may.Message
 			}
-			for kind, search := range kinds {
-				if kind == 0 || n%promisesEvery == 0 || !r.Serving() {
-					var newest *newest
-					if !x.o.Policy.counts.only(keepAll) {
-						newest = x.countNewest(r, kind)
-					}
-					waiting, _ := x.round(r, search, newest, may == nil)
-					x.waits(r.ID(), kind, waiting)
-				}
-			}
+			places <- struct{}{}
+			rounds.Go(func() {
+				defer func() { <-places }()
+				x.both(r, n%promisesEvery == 0, may == nil)
+			})
 		}
+		rounds.Wait()
 		x.setIdle(idle)
 		wait = max(x.o.Interval-x.o.Clock.Now().Sub(begun), 0)
+	}
+}
+
+// both goes over the executions of a partition, and over its promises if it is their turn. Without permission to purge it only counts.
+func (x *Retention) both(r Replica, promises, may bool) {
+	for kind, search := range kinds {
+		if kind == 0 || promises || !r.Serving() {
+			var newest *newest
+			if !x.o.Policy.counts.only(keepAll) {
+				newest = x.countNewest(r, kind)
+			}
+			waiting, _ := x.round(r, search, newest, may)
+			x.waits(r.ID(), kind, waiting)
+		}
 	}
 }
 
