@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.BoolVar(&o.Filled, "filled", false, "store the sleepers in the data directory of one node instead of starting them")
 	set.BoolVar(&o.Restart, "restart", false, "kill a node while all sleepers sleep, and time its restart")
 	set.StringVar(&s.stored, "stored", "", "numbers of executions that nodes store before, comma separated, such as 10000,3000000")
-	set.Int64Var(&s.retained, "retained", 0, "executions that end over eight hours of the nodes' time, with an hour of retention")
+	set.Int64Var(&s.retained, "retained", 0, "executions that end over hours of the nodes' time, with an hour of retention")
 	set.Float64Var(&s.offend, "offend", 0, "measure beside namespaces that offer so many times their quotas")
 	set.IntVar(&o.Partitions, "partitions", 0, "partitions of a cluster; 0 is the server's default")
 	set.StringVar(&o.Parent, "dir", "", "folder for the data, on the disk to be measured")

@@ -95,3 +95,16 @@ func TestVerdicts(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestCourse: each window has its line, in the order in which they ran.
+func TestCourse(t *testing.T) {
+	got := report.Course([]suite.Figures{
+		{Round: 7, Binary: suite.Keeping, PerSecond: 100, Extra: map[string]float64{suite.KeptNow: 500}},
+		{Round: 7, Binary: suite.Purging, PerSecond: 90, ServerRSS: 2e8, Extra: map[string]float64{suite.KeptNow: 400, suite.FilesMB: 12}},
+	})
+	lines := strings.Split(strings.TrimSpace(got), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[2], suite.Keeping) || !strings.Contains(lines[3], suite.Purging) ||
+		!strings.Contains(lines[3], "| 400") || !strings.Contains(lines[3], "| 12 ") || !strings.Contains(lines[3], "| 200 ") {
+		t.Error(got)
+	}
+}

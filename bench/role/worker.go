@@ -39,7 +39,7 @@ func beWorker(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 	if err != nil {
 		return errors.Join(err, c.Close())
 	}
-	w := durable.NewWorker(c, durable.WorkerOptions{Name: "bench", Concurrency: work[0].Tasks(job.Load.Concurrency), Logger: quiet()})
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "bench", Lease: job.Lease, Concurrency: work[0].Tasks(job.Load.Concurrency), Logger: quiet()})
 	workload.Register(w)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

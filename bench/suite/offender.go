@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"perdure/bench/load"
@@ -34,15 +35,16 @@ const (
 )
 
 // offenderMargin is how much longer than a window offenders offer: a worker and a client start in that time.
-const offenderMargin = 5 * time.Second
+const offenderMargin = 15 * time.Second
 
 // Offended measures a cell, in rounds of four turns on one cluster, alone and beside namespaces that offer so many times their
 // quotas. It returns all figures, and the cell beside the offenders over the cell alone for each round.
 func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, verdicts []Verdict, err error) {
-	o.Args = append([]string{}, o.Args...)
+	var quotas []string
 	for _, x := range offenders {
-		o.Args = append(o.Args, "--quota", x.namespace+"="+x.quota)
+		quotas = append(quotas, x.namespace+"="+x.quota)
 	}
+	o.Args = append(append([]string{}, o.Args...), "--quota", strings.Join(quotas, ","))
 	s, err := start(ctx, o, cell.Nodes)
 	if err != nil {
 		return nil, nil, err

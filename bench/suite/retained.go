@@ -12,16 +12,16 @@ import (
 	"perdure/internal/overlay"
 )
 
-// A measurement of retention goes through windows. Before each, the nodes' clocks are set forward: a node built with overlay.Faults
-// takes its time from the machine and from a file. What is then older than retained is purged while the window runs.
+// A measurement of retention goes through windows, in which the nodes' clocks run fast: a node built with overlay.Faults takes its
+// time from the machine and from a file. So as many executions become older than retained as end meanwhile.
 const (
 	retained        = time.Hour
 	retainedWindows = 32
-	retainedStep    = 15 * time.Minute
-	// retainedFirst is the first window that has something to purge.
-	retainedFirst = int(retained/retainedStep) + 1
-	// clockSettles is how long the nodes take to learn that all clocks were set: they compare them every second.
-	clockSettles = 3 * time.Second
+	// clockSpeed is how fast the clocks run in a window: an hour is a minute. clockStep is the time between two writes of the file.
+	clockSpeed = 60
+	clockStep  = 20 * time.Millisecond
+	// retainedLease is the workers' lease, by the nodes' clocks.
+	retainedLease = 10 * time.Minute
 	// purgeTimeout bounds the wait for what a window should have purged.
 	purgeTimeout = 5 * time.Minute
 )
@@ -45,16 +45,14 @@ const (
 	PurgeBehind  = "purges ended after the window, ms"
 )
 
-// Retained runs total executions of a cell in windows over eight hours of the nodes' time on a cluster that keeps what has ended for
-// an hour. In o.Rounds of the windows that purge, it runs as many executions on a cluster that keeps everything, before or after
-// them in turns, while the other one is idle. It returns the figures of all windows, and the purging side over the other one for
-// each round.
+// Retained runs total executions of a cell in windows on a cluster that keeps what has ended for an hour of the nodes' time, which runs
+// fast. In o.Rounds of the windows that purge, it runs as many executions on a cluster that keeps everything, before or after them in
+// turns, while the other one is idle. It returns the figures of all windows, and the purging side over the other one for each round.
 func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Figures, verdicts []Verdict, err error) {
-	purgingWindows := retainedWindows - retainedFirst
-	if o.Rounds < 1 || o.Rounds > purgingWindows || total < retainedWindows {
-		return nil, nil, fmt.Errorf("%d executions and %d rounds: at least %d, and 1 to %d, are possible", total, o.Rounds, retainedWindows, purgingWindows)
+	if o.Rounds < 1 || o.Rounds > retainedWindows/2 || total < retainedWindows {
+		return nil, nil, fmt.Errorf("%d executions and %d rounds: at least %d, and 1 to %d, are possible", total, o.Rounds, retainedWindows, retainedWindows/2)
 	}
-	o.Count, o.Rate = total/retainedWindows, 0
+	o.Count, o.Rate, o.Lease = total/retainedWindows, 0, retainedLease
 	var purging, keeping *aged
 	defer func() {
 		for _, s := range []*aged{purging, keeping} {
@@ -70,10 +68,13 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 		return nil, nil, err
 	}
 	var rounds [2][]Figures
-	every := purgingWindows / o.Rounds
+	first, every := 0, 0
 	for w := range retainedWindows {
 		sides := []*aged{purging}
-		paired := w >= retainedFirst && (w-retainedFirst)%every == 0 && len(rounds[0]) < o.Rounds
+		if every == 0 && purging.ahead > retained {
+			first, every = w, max((retainedWindows-w)/o.Rounds, 1)
+		}
+		paired := every > 0 && (w-first)%every == 0 && len(rounds[0]) < o.Rounds
 		if paired {
 			sides = []*aged{keeping, purging}
 			if len(rounds[0])%2 == 1 {
@@ -97,6 +98,10 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 				rounds[1] = append(rounds[1], f)
 			}
 		}
+	}
+	if len(rounds[0]) < o.Rounds {
+		return all, nil, fmt.Errorf("the windows took %v of the nodes' time, too little for %d rounds after the first %v: more executions take longer",
+			purging.ahead.Round(time.Minute), o.Rounds, retained)
 	}
 	return all, ratios(rounds, RetainedTolerance), nil
 }
@@ -122,7 +127,7 @@ func ratios(rounds [2][]Figures, tolerance float64) (out []Verdict) {
 	return out
 }
 
-// aged is a cluster whose clocks are set forward between windows.
+// aged is a cluster whose clocks run fast in its windows.
 type aged struct {
 	*stand
 	name string
@@ -150,6 +155,8 @@ func startAged(ctx context.Context, o Options, cell Cell, name, keep string) (*a
 	if s.stand, err = start(ctx, o, cell.Nodes); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), os.RemoveAll(dir))
 	}
+	// Only under load: an idle worker sends too little to be heard by clocks that run fast.
+	s.during = s.hurry
 	return s, nil
 }
 
@@ -160,14 +167,35 @@ func (s *aged) close() error {
 // now is the nodes' time.
 func (s *aged) now() time.Time { return time.Now().Add(s.ahead) }
 
-// window sets the clocks forward, measures the cell, and waits until all that was over at its beginning is purged.
-func (s *aged) window(ctx context.Context, cell Cell) (f Figures, err error) {
-	s.ahead += retainedStep
-	if err := overlay.WriteFaults(s.clocks, s.ahead, 0); err != nil {
-		return f, err
+// hurry lets the clocks run fast until stop, which returns why that failed.
+func (s *aged) hurry() (stop func() error) {
+	ended, failed := make(chan struct{}), make(chan error, 1)
+	before, begun := s.ahead, time.Now()
+	go func() {
+		t := time.NewTicker(clockStep)
+		defer t.Stop()
+		for {
+			s.ahead = before + (clockSpeed-1)*time.Since(begun)
+			if err := overlay.WriteFaults(s.clocks, s.ahead, 0); err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case <-t.C:
+			case <-ended:
+				failed <- nil
+				return
+			}
+		}
+	}()
+	return func() error {
+		close(ended)
+		return <-failed
 	}
-	time.Sleep(clockSettles)
-	begun := s.now()
+}
+
+// window measures the cell while the clocks run fast, and waits until all that is over at its end is purged.
+func (s *aged) window(ctx context.Context, cell Cell) (f Figures, err error) {
 	if f, err = s.measure(ctx, cell); err != nil {
 		return f, err
 	}
@@ -176,7 +204,7 @@ func (s *aged) window(ctx context.Context, cell Cell) (f Figures, err error) {
 	var ended, over int64
 	for _, e := range s.ended {
 		ended += e.n
-		if s.name == Purging && begun.Sub(e.at) > retained {
+		if s.name == Purging && s.now().Sub(e.at) > retained {
 			over += e.n
 		}
 	}

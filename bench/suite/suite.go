@@ -52,6 +52,8 @@ type Options struct {
 	// Sleepers is how many sleep at one time, Spread the time over which they are due. Lead is that of workload.Job.
 	Sleepers     int64
 	Spread, Lead time.Duration
+	// Lease is the workers'; their default if 0.
+	Lease time.Duration
 	// Rounds is how often each cell is measured.
 	Rounds int
 	// Partitions, Args and Parent are those of cluster.Options.
@@ -143,6 +145,8 @@ type stand struct {
 	o       Options
 	dir     string
 	cluster *cluster.Cluster
+	// during, if set, runs from the beginning of a window until stop at its end.
+	during func() (stop func() error)
 	// filled are the sleepers that the data directory held at the start; nil if it held none.
 	filled *stored.Job
 }
@@ -183,7 +187,7 @@ func (s *stand) job(cell Cell) (workload.Job, error) {
 		l = load.Options{Concurrency: cell.Concurrency, Count: s.o.Sleepers}
 	}
 	job := workload.Job{Workload: cell.Workload.Name, Addrs: s.cluster.Addrs(), Prefix: "bench-" + hex.EncodeToString(tag[:]),
-		Payload: cell.Payload, Load: l, Spread: s.o.Spread, Lead: s.o.Lead}
+		Payload: cell.Payload, Load: l, Spread: s.o.Spread, Lead: s.o.Lead, Lease: s.o.Lease}
 	if s.filled != nil {
 		job.Prefix, job.First = s.filled.Prefix, s.filled.First
 	}
@@ -216,9 +220,19 @@ func (s *stand) measure(ctx context.Context, cell Cell) (f Figures, err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 
 	var outage *outage
+	var stop func() error
 	asleep := map[string]float64{}
 	readings := map[workload.Mark]reading{}
 	result, err := client.Result(ctx, func(m workload.Mark) (err error) {
+		switch {
+		case m == workload.Begin && s.during != nil:
+			stop = s.during()
+		case m == workload.End && stop != nil:
+			err, stop = stop(), nil
+			if err != nil {
+				return err
+			}
+		}
 		if m == workload.End && outage != nil {
 			if err := outage.wait(); err != nil {
 				return err
@@ -237,6 +251,9 @@ func (s *stand) measure(ctx context.Context, cell Cell) (f Figures, err error) {
 	})
 	if outage != nil {
 		err = errors.Join(err, outage.wait())
+	}
+	if stop != nil {
+		err = errors.Join(err, stop())
 	}
 	if err != nil {
 		return f, err

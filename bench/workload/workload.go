@@ -39,6 +39,8 @@ type Job struct {
 	Spread time.Duration `json:"spread,omitempty"`
 	// Lead is the time from the first start of a sleeper until the first is due; 0 for one that their number gives.
 	Lead time.Duration `json:"lead,omitempty"`
+	// Lease is the worker's; its default if 0.
+	Lease time.Duration `json:"lease,omitempty"`
 	// First is when the first sleeper is due, if the sleepers are stored already; else the zero time.
 	First time.Time `json:"first,omitzero"`
 }

@@ -32,6 +32,11 @@ func TestAll(t *testing.T) {
 	if all, err := Find("all"); err != nil || len(all) != len(All()) {
 		t.Errorf("all finds %d of %d, %v", len(all), len(All()), err)
 	}
+	for _, w := range offending() {
+		if found, err := Find(w.Name); err != nil || len(found) != 1 || found[0] != w || w.run == nil {
+			t.Errorf("%s finds %v, %v", w.Name, found, err)
+		}
+	}
 	if _, err := Find("echo,none"); err == nil || !strings.Contains(err.Error(), `"none"`) {
 		t.Errorf("an unknown name: %v", err)
 	}

@@ -22,7 +22,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: a call is no record",
-		From: "return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)", To: "return true", Tests: "TestPurge TestPurgeLeavesNothing",
+		From: "return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)", To: "return entry.Event != nil", Tests: "TestPurge TestPurgeLeavesNothing",
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: what has not ended stays",
@@ -85,7 +85,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: promises of clients have a count",
-		From: "\t\t\t\t\tif !x.o.Policy.counts.only(keepAll) {\n", To: "\t\t\t\t\tif kind == 0 && !x.o.Policy.counts.only(keepAll) {\n", Tests: "TestKeepPromises",
+		From: "\t\t\tif !x.o.Policy.counts.only(keepAll) {\n", To: "\t\t\tif kind == 0 && !x.o.Policy.counts.only(keepAll) {\n", Tests: "TestKeepPromises",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: nothing is proposed that a member may not know",

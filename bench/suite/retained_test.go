@@ -1,0 +1,35 @@
+package suite
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRetainedRefuses: what has no window for each round is refused before anything starts.
+func TestRetainedRefuses(t *testing.T) {
+	for _, c := range []struct {
+		rounds int
+		total  int64
+	}{{0, 1000}, {retainedWindows, 1000}, {1, retainedWindows - 1}} {
+		if _, _, err := Retained(t.Context(), Options{Rounds: c.rounds}, Cell{}, c.total); err == nil || !strings.Contains(err.Error(), "are possible") {
+			t.Errorf("%d rounds of %d executions: %v", c.rounds, c.total, err)
+		}
+	}
+}
+
+// TestRatios: each round is one ratio, and a side that takes longer by more than the tolerance in nearly all rounds is a regression.
+func TestRatios(t *testing.T) {
+	var rounds [2][]Figures
+	for i := range 8 {
+		rounds[0] = append(rounds[0], Figures{PerSecond: 100, Latency: Latency{P50: 1, P99: 10}})
+		rounds[1] = append(rounds[1], Figures{PerSecond: 80, Latency: Latency{P50: 1, P99: 10 + float64(i%2)}})
+	}
+	for _, v := range ratios(rounds, 0.15) {
+		if want := v.Figure == "time per unit at this rate"; v.Regression != want || len(v.Ratios) != 8 {
+			t.Errorf("%+v", v)
+		}
+	}
+	if m := mean([]Figures{{PerSecond: 1, Latency: Latency{P99: 4}}, {PerSecond: 3, Latency: Latency{P99: 8}}}); m.PerSecond != 2 || m.Latency.P99 != 6 {
+		t.Errorf("%+v", m)
+	}
+}
