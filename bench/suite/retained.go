@@ -16,11 +16,12 @@ import (
 // time from the machine and from a file. So as many executions become older than retained as end meanwhile.
 const (
 	retained        = time.Hour
-	retainedWindows = 32
-	// clockSpeed is how fast the clocks run in a window: an hour is a minute. clockStep is the time between two writes of the file.
-	clockSpeed = 60
+	retainedWindows = 64
+	// clockSpeed is how fast the clocks run in a window: an hour is two minutes. clockStep is the time between two writes of the file.
+	clockSpeed = 30
 	clockStep  = 20 * time.Millisecond
-	// retainedLease is the workers' lease, by the nodes' clocks.
+	// retainedLease is the workers' lease, by the nodes' clocks. A session tells its node rarely that it heard from the worker, so
+	// a window that takes longer gets no tasks.
 	retainedLease = 10 * time.Minute
 	// purgeTimeout bounds the wait for what a window should have purged.
 	purgeTimeout = 5 * time.Minute
@@ -196,7 +197,11 @@ func (s *aged) hurry() (stop func() error) {
 
 // window measures the cell while the clocks run fast, and waits until all that is over at its end is purged.
 func (s *aged) window(ctx context.Context, cell Cell) (f Figures, err error) {
+	begun := time.Now()
 	if f, err = s.measure(ctx, cell); err != nil {
+		if took := time.Since(begun); took > retainedLease/clockSpeed {
+			err = fmt.Errorf("the window took %v, longer than a lease, which lasts %v while clocks run fast: %w", took.Round(time.Second), retainedLease/clockSpeed, err)
+		}
 		return f, err
 	}
 	s.ended = append(s.ended, endedAt{s.now(), f.Begun})
