@@ -140,10 +140,12 @@ type node struct {
 	calls      *callstream.Conn // over conn, which carries calls in batches
 	executions perdurev1.ExecutionsClient
 	promises   perdurev1.PromisesClient
-	entities   perdurev1.EntitiesClient
-	tasks      perdurev1.TasksClient
-	cluster    perdurev1.ClusterClient
-	graphs     perdurev1.GraphsClient
+	// clientTasks serves clients of the recovery protocol.
+	clientTasks perdurev1.ClientTasksClient
+	entities    perdurev1.EntitiesClient
+	tasks       perdurev1.TasksClient
+	cluster     perdurev1.ClusterClient
+	graphs      perdurev1.GraphsClient
 	// failed is when a call to the node as a leader was last not answered; nil if never.
 	failed atomic.Pointer[time.Time]
 
@@ -226,15 +228,16 @@ func (c *Client) connect(addr string) (*node, error) {
 	calls := callstream.NewConn(conn, callstream.Options{Name: callstream.ForClients, Token: c.secure.token, Sent: markSent,
 		Carries: func(string) bool { return len(c.opts.DialOptions) == 0 }})
 	return &node{
-		addr:       addr,
-		conn:       conn,
-		calls:      calls,
-		executions: perdurev1.NewExecutionsClient(calls),
-		promises:   perdurev1.NewPromisesClient(calls),
-		entities:   perdurev1.NewEntitiesClient(calls),
-		tasks:      perdurev1.NewTasksClient(conn),
-		cluster:    perdurev1.NewClusterClient(conn),
-		graphs:     perdurev1.NewGraphsClient(conn),
+		addr:        addr,
+		conn:        conn,
+		calls:       calls,
+		executions:  perdurev1.NewExecutionsClient(calls),
+		promises:    perdurev1.NewPromisesClient(calls),
+		clientTasks: perdurev1.NewClientTasksClient(calls),
+		entities:    perdurev1.NewEntitiesClient(calls),
+		tasks:       perdurev1.NewTasksClient(conn),
+		cluster:     perdurev1.NewClusterClient(conn),
+		graphs:      perdurev1.NewGraphsClient(conn),
 	}, nil
 }
 

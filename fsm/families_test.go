@@ -226,6 +226,9 @@ func (s *pairedStore) everyFamily() (parent string) {
 	for key, value := range map[string][]byte{
 		string(keys.Of(keys.Listener, ns, idOf(0, "promise"), "poll://somewhere")): {},
 		string(keys.Of(keys.Notify, ns, idOf(0, "promise"))):                       state.Notification{AtMS: 5, From: "poll://somewhere"}.Encode(),
+		// An unblock that was not delivered.
+		string(keys.Of(keys.Unblock, ns, "poll://somewhere", idOf(0, "settled"))):                                     keys.AppendUint64(nil, 5),
+		string(keys.DeadlineOf(keys.DeadlineUnblock, 5, ns, state.UnblockID(idOf(0, "settled"), "poll://somewhere"))): {},
 	} {
 		if err := s.db.Set([]byte(key), value, pebble.NoSync); err != nil {
 			s.t.Fatal(err)

@@ -41,7 +41,7 @@ func (p *promises) Get(ctx context.Context, in *perdurev1.GetPromiseRequest) (*p
 	in = proto.CloneOf(in)
 	in.Id, in.Incarnation, _ = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
-	if err := firstError(err, anyID(in.Id)); err != nil {
+	if err := firstError(err, promiseID(in.Id)); err != nil {
 		return nil, err
 	}
 	return p.get(ctx, ns, in)
@@ -64,7 +64,7 @@ func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseReques
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	value, verr := settlement(in)
-	if err := firstError(err, rerr, anyID(in.Id), payload("value", in.Value.GetValue()), failure("failure", in.Value.GetFailure()), verr); err != nil {
+	if err := firstError(err, rerr, promiseID(in.Id), payload("value", in.Value.GetValue()), failure("failure", in.Value.GetFailure()), verr); err != nil {
 		return nil, err
 	}
 	in.Request, in.Value = nil, value
@@ -105,7 +105,7 @@ func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) 
 func (p *promises) Await(ctx context.Context, in *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
 	promise, incarnation, _ := id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
-	if err := firstError(err, anyID(promise), duration("wait", in.WaitMs)); err != nil {
+	if err := firstError(err, promiseID(promise), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
 	reply, index, err := p.s.await(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: promise,

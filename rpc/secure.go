@@ -39,7 +39,7 @@ func (s *Server) aroundCalls() []grpc.UnaryServerInterceptor {
 	return append(around, s.admitUnary)
 }
 
-// carried answers the calls that streams carry: those of the services for executions, promises and entities.
+// carried answers the calls that streams carry: those of the services for executions, promises, client tasks and entities.
 func (s *Server) carried() *callstream.Server {
 	calls := callstream.NewServer(callstream.ServerOptions{
 		Name: callstream.ForClients, Intercept: s.aroundCalls(), Keep: s.gate.KeepParts, WithPart: ingress.WithPart,
@@ -50,6 +50,7 @@ func (s *Server) carried() *callstream.Server {
 	})
 	perdurev1.RegisterExecutionsServer(calls, &executions{s: s})
 	perdurev1.RegisterPromisesServer(calls, &promises{s: s})
+	perdurev1.RegisterClientTasksServer(calls, &clientTasks{s: s})
 	perdurev1.RegisterEntitiesServer(calls, &entities{s: s})
 	return calls
 }

@@ -118,6 +118,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher
 	services := s.gate.Registrar(s.grpc)
 	perdurev1.RegisterExecutionsServer(services, &executions{s: s})
 	perdurev1.RegisterPromisesServer(services, &promises{s: s})
+	perdurev1.RegisterClientTasksServer(services, &clientTasks{s: s})
 	perdurev1.RegisterEntitiesServer(services, &entities{s: s})
 	perdurev1.RegisterTasksServer(services, &tasks{s: s})
 	perdurev1.RegisterClusterServer(services, &cluster{s: s})

@@ -100,13 +100,19 @@ func compactJSON(payload []byte) ([]byte, bool) {
 	return b.Bytes(), true
 }
 
+// ofClients are the fields that only what clients of the recovery protocol gave has.
+var ofClients = map[protoreflect.FullName]bool{
+	"perdure.v1.Outcome.form": true, "perdure.v1.Outcome.headers": true,
+	"perdure.v1.Promise.param_form": true, "perdure.v1.Promise.param_headers": true, "perdure.v1.Promise.address": true,
+}
+
 // messageObject shows a wire message as the package comment says.
 func messageObject(m protoreflect.Message) object {
 	out := object{}
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
-		if f.HasPresence() && !m.Has(f) {
+		if (f.HasPresence() || ofClients[f.FullName()]) && !m.Has(f) {
 			continue
 		}
 		out = append(out, fieldMember(f, m.Get(f)))

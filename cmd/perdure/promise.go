@@ -26,7 +26,7 @@ deadline, and that anyone may wait for.`,
 		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
 	}
 	cmd.AddCommand(a.promiseCreateCommand(), a.promiseGetCommand(), a.promiseResolveCommand(),
-		a.promiseRejectCommand(), a.promiseCancelCommand())
+		a.promiseRejectCommand(), a.promiseCancelCommand(), a.promiseSearchCommand())
 	return cmd
 }
 

@@ -148,6 +148,12 @@ func plantings() []planting {
 		{"listeners that are notified when there are none", audit.RuleDeadline, "done", "", -1, func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DeadlineNotify, 5, "default", "done"), none)
 		}, "listeners are notified then"},
+		{"an unblock that is given up at a time that is not in the index", audit.RuleDeadline, "done", "", -1, func(s *plot) {
+			s.put(of(keys.Unblock, "poll://x", "done"), keys.AppendUint64(nil, 5))
+		}, "waits until 5"},
+		{"an unblock's end without an unblock", audit.RuleDeadline, "done", "", -1, func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DeadlineUnblock, 5, "default", state.UnblockID("done", "poll://x")), none)
+		}, "no unblock for"},
 		{"a place in a queue lost", audit.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "missing-has-it"))[0]) }, ""},
 		{"a place of what waits for something else", audit.RuleReady, "asking", "", -1, func(s *plot) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
 		{"not listed", audit.RuleListing, "cancelled", "", -1, func(s *plot) {

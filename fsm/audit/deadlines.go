@@ -61,7 +61,8 @@ func (a *auditor) deadline(key, value []byte) {
 		}
 	case keys.DeadlineUnblock:
 		if until, ok := a.unblockUntil(ns, objectID); !ok || until != at {
-			stray("no unblock that is given up then")
+			promise, address := state.CutUnblockID(objectID)
+			a.found(ns, promise, RuleDeadline, "a deadline at %d, and no unblock for %q that is given up then", at, address)
 		}
 	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
