@@ -1,0 +1,366 @@
+package resonate_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/fsm/state"
+	"perdure/internal/testkit"
+)
+
+// sdkTimeout bounds each wait of a test with the SDK.
+const sdkTimeout = 90 * time.Second
+
+// sdk installs the unmodified SDK, the version that testdata/sdk pins, and returns a folder with it and the programs.
+func sdk(t *testing.T) string {
+	t.Helper()
+	testkit.LacksTool(t, "node")
+	testkit.LacksTool(t, "npm")
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "sdk"))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sdkTimeout)
+	defer cancel()
+	install := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// process is a child process and what it prints.
+type process struct {
+	*exec.Cmd
+	stdin io.WriteCloser
+	ended chan struct{}
+
+	mu    sync.Mutex
+	lines []string
+	err   error
+}
+
+// launch starts a process, which is killed at the end of the test.
+func launch(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, ended: make(chan struct{})}
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
+	var err error
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			p.mu.Lock()
+			p.lines = append(p.lines, lines.Text())
+			p.mu.Unlock()
+		}
+		_, _ = io.Copy(io.Discard, read) // a line that is too long
+	})
+	go func() {
+		err := cmd.Wait()
+		_ = write.Close()
+		reading.Wait()
+		p.err = err
+		close(p.ended)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	_ = p.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+func (p *process) output() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
+}
+
+// printed waits until the process has printed n lines that begin with prefix.
+func (p *process) printed(t *testing.T, prefix string, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d lines %q", n, prefix), func() bool {
+		select {
+		case <-p.ended:
+			t.Fatalf("%s ended: %v\n%s", p.Path, p.err, strings.Join(p.output(), "\n"))
+		default:
+		}
+		count := 0
+		for _, line := range p.output() {
+			if strings.HasPrefix(line, prefix) {
+				count++
+			}
+		}
+		return count >= n
+	})
+}
+
+// result waits for the end of a client and decodes its last line.
+func (p *process) result(t *testing.T, into any) {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(sdkTimeout):
+		t.Fatalf("the client has not ended:\n%s", strings.Join(p.output(), "\n"))
+	}
+	out := p.output()
+	if p.err != nil || len(out) == 0 {
+		t.Fatalf("client: %v\n%s", p.err, strings.Join(out, "\n"))
+	}
+	if err := json.Unmarshal([]byte(out[len(out)-1]), into); err != nil {
+		t.Fatalf("client: %v\n%s", err, strings.Join(out, "\n"))
+	}
+}
+
+// until waits for a state.
+func until(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(sdkTimeout); !reached(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", sdkTimeout, what)
+		}
+	}
+}
+
+// nodes are the processes of a cluster of three.
+type nodes struct {
+	*client.Client
+	procs map[string]*process
+	urls  map[string]string
+}
+
+// freeAddrs are loopback addresses that nothing listened on just now.
+func freeAddrs(t *testing.T, n int) []string {
+	t.Helper()
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// startNodes builds the server and starts three of it.
+func startNodes(t *testing.T) *nodes {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "node")
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "perdure/cmd/node").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	addrs := freeAddrs(t, 12)
+	gossip, grpc, http := addrs[0:3], addrs[3:6], addrs[6:9]
+	out := &nodes{procs: map[string]*process{}, urls: map[string]string{}}
+	for i := range 3 {
+		id := fmt.Sprintf("n%d", i+1)
+		cmd := exec.Command(binary, "start", "--node-id", id, "--data", t.TempDir(), "--bootstrap-expect", "3", "--join", strings.Join(gossip, ","),
+			"--gossip-addr", gossip[i], "--grpc-addr", grpc[i], "--http-addr", http[i], "--peer-addr", addrs[9+i], "--partitions", "3",
+			"--disk-reserve", "16MiB", "--check-invariants", "--log-level", "warn")
+		out.procs[id], out.urls[id] = launch(t, cmd), "http://"+http[i]
+	}
+	c, err := client.Dial(client.Options{Addrs: grpc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	out.Client = c
+	for id, url := range out.urls {
+		until(t, id+" is ready", func() bool { return ready(url) })
+	}
+	return out
+}
+
+func ready(url string) bool {
+	resp, err := http.Get(url + "/ready")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// leader is the node that leads the partition of a promise.
+func (n *nodes) leader(t *testing.T, id string) string {
+	t.Helper()
+	var leader string
+	until(t, "a leader", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), sdkTimeout)
+		defer cancel()
+		st, err := n.ClusterStatus(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := state.PartitionOf("default", id, uint32(len(st.Partitions)))
+		for _, p := range st.Partitions {
+			if p.Partition == of {
+				leader = p.Leader
+			}
+		}
+		return leader != ""
+	})
+	return leader
+}
+
+// fixture is an installed SDK, a cluster and workers.
+type fixture struct {
+	*nodes
+	dir, log string
+	workers  map[string]*process
+}
+
+// node runs a program of the SDK against a node.
+func (f *fixture) node(t *testing.T, node, pid string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command("node", args...)
+	cmd.Dir = f.dir
+	cmd.Env = append(os.Environ(), "RESONATE_URL="+f.urls[node], "PID="+pid, "LOG="+f.log, "TTL=2000")
+	return launch(t, cmd)
+}
+
+// client runs a scenario of the client program.
+func (f *fixture) client(t *testing.T, node string, args ...string) *process {
+	t.Helper()
+	return f.node(t, node, "client", append([]string{"client.mjs"}, args...)...)
+}
+
+// worker runs a worker of the group workers.
+func (f *fixture) worker(t *testing.T, node, pid string) {
+	t.Helper()
+	f.workers[pid] = f.node(t, node, pid, "worker.mjs", "workers")
+	f.workers[pid].printed(t, "ready", 1)
+}
+
+// noted counts the lines that workers noted.
+func (f *fixture) noted(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(f.log)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	out := map[string]int{}
+	for line := range bytes.Lines(text) {
+		out[strings.TrimSpace(string(line))]++
+	}
+	return out
+}
+
+// Unmodified clients of Resonate use a cluster: each at another node, while workers and leaders are killed. No error
+// reaches their code.
+func TestSDK(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	f := &fixture{dir: sdk(t), nodes: startNodes(t), log: filepath.Join(t.TempDir(), "log"), workers: map[string]*process{}}
+	f.worker(t, "n1", "w1")
+	f.worker(t, "n2", "w2")
+	t.Run("features", f.features)
+	t.Run("worker killed", f.workerKilled)
+	t.Run("leader killed", f.leaderKilled)
+}
+
+// features uses each feature of the SDK once.
+func (f *fixture) features(t *testing.T) {
+	var got map[string]any
+	f.client(t, "n3", "all").result(t, &got)
+	for name, want := range map[string]any{
+		"run": 7.0, "steps": 3.0, "rpc": 42.0, "calls": 9.0, "runCalls": 11.0, "sleeps": "slept", "asks": "from outside",
+		"standalone": "rejected: refused", "fails": "no luck", "schedule": 16.0, "leaves": []any{"left", 18.0}, "group": []any{"w1", "w2"},
+	} {
+		if !reflect.DeepEqual(got[name], want) {
+			t.Errorf("%s: %v, want %v", name, got[name], want)
+		}
+	}
+}
+
+// workerKilled kills a worker between two steps: another one continues behind those that are recorded.
+func (f *fixture) workerKilled(t *testing.T) {
+	call := f.client(t, "n3", "rpc", "killed", "steps", "12", "200")
+	holder := ""
+	until(t, "a worker has begun the fifth step", func() bool {
+		for line := range f.noted(t) {
+			if pid, ok := strings.CutPrefix(line, "killed:4 4 "); ok {
+				holder = pid
+			}
+		}
+		return holder != ""
+	})
+	f.workers[holder].kill()
+	f.worker(t, map[string]string{"w1": "n1", "w2": "n2"}[holder], holder)
+	var sum int
+	if call.result(t, &sum); sum != 66 {
+		t.Errorf("the sum of the steps is %d, want 66", sum)
+	}
+	for i := range 4 {
+		runs := 0
+		for line, n := range f.noted(t) {
+			if strings.HasPrefix(line, fmt.Sprintf("killed:%d ", i)) {
+				runs += n
+			}
+		}
+		if runs != 1 {
+			t.Errorf("recorded step %d ran %d times", i, runs)
+		}
+	}
+}
+
+// leaderKilled kills the node that leads the partition of the promises in use, and that a worker talks to.
+func (f *fixture) leaderKilled(t *testing.T) {
+	var ids []string
+	victim, partition := "", uint32(0)
+	for i := 0; len(ids) < 400; i++ {
+		id := fmt.Sprintf("load-%d", i)
+		of := state.PartitionOf("default", id, 3)
+		if victim == "" {
+			if leader := f.leader(t, id); leader != "n3" { // the client's node
+				victim, partition = leader, of
+			}
+		}
+		if victim != "" && of == partition {
+			ids = append(ids, id)
+		}
+	}
+	load := f.client(t, "n3", append([]string{"load"}, ids...)...)
+	load.printed(t, "done", 5)
+	f.procs[victim].kill()
+	load.printed(t, "done", len(slices.DeleteFunc(load.output(), func(line string) bool { return !strings.HasPrefix(line, "done") }))+10)
+	if err := load.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var done int
+	if load.result(t, &done); done >= len(ids) {
+		t.Errorf("all %d calls were over before the client was stopped", done)
+	}
+	if leader := f.leader(t, ids[0]); leader == victim {
+		t.Errorf("%s is dead and leads", victim)
+	}
+}

@@ -1,0 +1,126 @@
+// One scenario of the test: client.mjs SCENARIO ARGUMENTS. It prints the result as one line of JSON. An error that reaches
+// user code ends it with exit code 1.
+import { Resonate } from "@resonatehq/sdk";
+import { register } from "./functions.mjs";
+
+const resonate = new Resonate({ group: "clients", ttl: Number(process.env.TTL), logLevel: "error" });
+register(resonate);
+
+const workers = resonate.options({ target: "workers" });
+const encode = (value) => Buffer.from(JSON.stringify(value)).toString("base64");
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// until repeats a lookup until it finds something.
+async function until(find) {
+  for (;;) {
+    const found = await find();
+    if (found) return found;
+    await pause(50);
+  }
+}
+
+// search finds promises by a request of the protocol that the SDK has no method for.
+async function search(data) {
+  const res = await fetch(process.env.RESONATE_URL, {
+    method: "POST",
+    body: JSON.stringify({ kind: "promise.search", head: { corrId: "s", version: "2026-04-01" }, data }),
+  });
+  return (await res.json()).data.promises;
+}
+
+const scenarios = {
+  run: () => resonate.run("run", "empty"),
+  steps: () => resonate.run("steps", "steps", 3, 0),
+  rpc: () => resonate.rpc("rpc", "double", 21, workers),
+  calls: () => resonate.rpc("calls", "calls", 4, workers),
+  runCalls: () => resonate.run("run-calls", "calls", 5),
+  sleeps: () => resonate.rpc("sleeps", "sleeps", 1500, workers),
+  asks: async () => {
+    const handle = await resonate.beginRpc("asks", "asks", workers);
+    await until(() => resonate.promises.get("asks:0").catch(() => undefined));
+    await resonate.promises.resolve("asks:0", { data: encode("from outside") });
+    return handle.result();
+  },
+  standalone: async () => {
+    await resonate.promises.create("standalone", Date.now() + 60_000, { tags: { "resonate:external": "true" } });
+    const handle = await resonate.get("standalone");
+    const result = handle.result();
+    await resonate.promises.reject("standalone", { data: encode("refused") });
+    return result.then(
+      () => "resolved",
+      (reason) => `rejected: ${reason}`,
+    );
+  },
+  fails: () =>
+    resonate.rpc("fails", "fails", workers).then(
+      () => "no error",
+      (error) => error.message,
+    ),
+  schedule: async () => {
+    const schedule = await resonate.schedule("every-second", "* * * * * *", "double", 8, workers);
+    const fired = await until(async () => {
+      const promises = await search({ tags: { "resonate:schedule": "every-second" }, state: "resolved" });
+      return promises[0];
+    });
+    await schedule.delete();
+    return JSON.parse(Buffer.from(fired.value.data, "base64").toString());
+  },
+  leaves: async () => {
+    const left = await resonate.rpc("leaves", "leaves", 9, workers);
+    const child = await until(async () => {
+      const promises = await search({ state: "resolved", tags: { "resonate:parent": "leaves" } });
+      return promises.find((p) => p.id.startsWith("leaves:d"));
+    });
+    return [left, JSON.parse(Buffer.from(child.value.data, "base64").toString())];
+  },
+  group: async () => {
+    const ids = Array.from({ length: 40 }, (_, i) => `who-${i}`);
+    return [...new Set(await Promise.all(ids.map((id) => resonate.rpc(id, "who", workers))))].sort();
+  },
+};
+
+async function main([scenario, ...args]) {
+  switch (scenario) {
+    case "all": {
+      const wanted = args.length > 0 ? args : Object.keys(scenarios);
+      const entries = wanted.map(async (name) => [name, await scenarios[name]()]);
+      return Object.fromEntries(await Promise.all(entries));
+    }
+    case "rpc": {
+      const [id, fn, ...rest] = args;
+      return resonate.rpc(id, fn, ...rest.map(Number), workers);
+    }
+    // A call with recorded steps and a promise that is settled from outside for each id, until stdin ends.
+    case "load": {
+      let ended = false;
+      process.stdin.on("end", () => {
+        ended = true;
+      });
+      process.stdin.resume();
+      let done = 0;
+      for (const id of args) {
+        if (ended) break;
+        const sum = await resonate.rpc(id, "steps", 3, 10, workers);
+        if (sum !== 3) throw new Error(`${id} is ${sum}`);
+        const outside = `${id}:outside`;
+        await resonate.promises.create(outside, Date.now() + 60_000, { tags: { "resonate:external": "true" } });
+        const settled = await resonate.promises.resolve(outside, { data: encode(done) });
+        if (settled.state !== "resolved") throw new Error(`${outside} is ${settled.state}`);
+        console.log(`done ${++done}`);
+      }
+      return done;
+    }
+  }
+  throw new Error(`scenario ${scenario}`);
+}
+
+main(process.argv.slice(2)).then(
+  (result) => {
+    console.log(JSON.stringify(result));
+    process.exit(0);
+  },
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);
