@@ -308,7 +308,7 @@ func (f *fixture) workerKilled(t *testing.T) {
 	holder := ""
 	until(t, "a worker has begun the fifth step", func() bool {
 		for line := range f.noted(t) {
-			if pid, ok := strings.CutPrefix(line, "killed:4 4 "); ok {
+			if pid, ok := strings.CutPrefix(line, "killed 4 "); ok {
 				holder = pid
 			}
 		}
@@ -323,7 +323,7 @@ func (f *fixture) workerKilled(t *testing.T) {
 	for i := range 4 {
 		runs := 0
 		for line, n := range f.noted(t) {
-			if strings.HasPrefix(line, fmt.Sprintf("killed:%d ", i)) {
+			if strings.HasPrefix(line, fmt.Sprintf("killed %d ", i)) {
 				runs += n
 			}
 		}

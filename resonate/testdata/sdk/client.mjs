@@ -44,12 +44,12 @@ const scenarios = {
   standalone: async () => {
     await resonate.promises.create("standalone", Date.now() + 60_000, { tags: { "resonate:external": "true" } });
     const handle = await resonate.get("standalone");
-    const result = handle.result();
-    await resonate.promises.reject("standalone", { data: encode("refused") });
-    return result.then(
+    const result = handle.result().then(
       () => "resolved",
       (reason) => `rejected: ${reason}`,
     );
+    await resonate.promises.reject("standalone", { data: encode("refused") });
+    return result;
   },
   fails: () =>
     resonate.rpc("fails", "fails", workers).then(
