@@ -80,7 +80,8 @@ var table = []place{
 
 	{dir: "backup", floor: 4, only: []string{"api"}, avoids: consensus}, // a store's folder is a file system of pebble's
 	{dir: "rpc", floor: 4, avoids: storage, tests: wholeNode},
-	{dir: "resonate", floor: 4, avoids: storage, tests: wholeNode},
+	{dir: "resonate", floor: 4, avoids: storage, tests: wholeNode,
+		peers: map[string]string{"client": "its tests ask a cluster of processes who leads"}},
 	{dir: "client", floor: 4, only: []string{"api", "id", "graph"}, avoids: slices.Concat(storage, consensus), tests: wholeNode},
 	{dir: "durable", floor: 4, only: []string{"api", "id", "journal", "graph"}, // journal: replay reads what it wrote
 		peers:  map[string]string{"client": "a worker is a client that also runs functions"},
