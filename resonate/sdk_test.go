@@ -142,11 +142,7 @@ func (p *process) result(t *testing.T, into any) {
 // until waits for a state.
 func until(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(sdkTimeout); !reached(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", sdkTimeout, what)
-		}
-	}
+	testkit.Eventually(t, sdkTimeout, what, reached, nil)
 }
 
 // nodes are the processes of a cluster of three.
