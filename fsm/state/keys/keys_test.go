@@ -17,7 +17,7 @@ func TestTable(t *testing.T) {
 		number byte
 		name   string
 	}{
-		{0x01, "meta"}, {0x10, "promise"}, {0x11, "task"}, {0x12, "callback"}, {0x13, "awaited-by"}, {0x14, "listener"}, {0x15, "notify"}, {0x16, "unblock"},
+		{0x01, "meta"}, {0x10, "promise"}, {0x11, "task"}, {0x12, "callback"}, {0x13, "awaited-by"}, {0x14, "listener"}, {0x15, "notify"}, {0x16, "unblock"}, {0x17, "schedule"},
 		{0x20, "header"}, {0x21, "journal"}, {0x22, "graph"}, {0x23, "node"}, {0x24, "latch"}, {0x25, "heartbeat"}, {0x26, "remains"}, {0x28, "entity"}, {0x29, "entity-item"}, {0x2a, "holder"}, {0x30, "deadline"}, {0x31, "ready"}, {0x32, "stuck"}, {0x40, "outbox"}, {0x41, "channel"},
 		{0x42, "inbox"}, {0x50, "reply"}, {0x51, "reply-age"}, {0x60, "visibility"}, {0x70, "function"},
 	}
