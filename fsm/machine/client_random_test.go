@@ -28,14 +28,25 @@ var clientOps = flag.Int("client.ops", 20_000, "the operations of TestClientsAga
 // Random operations of clients, each on the machine and on the rules over a store in memory: equal answers, equal
 // messages, equal states. The whole state is audited, and both sides keep the invariants.
 func TestClientsAgainstReference(t *testing.T) {
-	const batch = 2000
+	const batch = 200
+	done := map[string]int{}
 	for n := 0; n < *clientOps; n += batch {
 		r := newClientRun(t, uint64(n))
 		for i := range min(batch, *clientOps-n) {
 			r.step(fmt.Sprintf("seed %d, operation %d", n, i))
 		}
 		r.end()
+		for what, n := range r.done {
+			done[what] += n
+		}
 	}
+	// What the operations must have come to, or the test says nothing of it.
+	for _, what := range []string{"acquired", "suspended", "resumed", "ready", "fulfilled", "fenced", "extended", "halted", "continued", "backed off", "waiting", "unblocked", "repeated"} {
+		if done[what] < max(1, *clientOps/20_000) {
+			t.Errorf("%s %d times in %d operations", what, done[what], *clientOps)
+		}
+	}
+	t.Log(done)
 }
 
 // reference is the protocol over recovery.MemStore. It settles what has expired in the protocol's order: all promises, then
@@ -229,17 +240,60 @@ type clientRun struct {
 	lastReply *commandv1.Reply
 	requests  int
 	what      string
+	// done counts what operations came to.
+	done map[string]int
 }
 
 func newClientRun(t *testing.T, seed uint64) *clientRun {
 	r := &clientRun{t: t, random: rand.New(rand.NewPCG(seed, 1)), below: state.NewMemReader(), cfg: Config{Partitions: 1, CheckInvariants: true},
 		ref: &reference{MemStore: recovery.NewMemStore(), now: 1000, retry: 50, announced: map[string]int64{}, unblocks: map[[2]string]int64{}}}
-	for _, root := range []string{"a", "b"} {
-		r.ids = append(r.ids, root, root+":0", root+":1", root+":1.0", root+":1.0.1", root+":dff")
-	}
+	r.done = map[string]int{}
+	r.names(0)
 	r.open()
 	r.apply(raiseLevelCmd(state.FeatureLevel))
 	return r
+}
+
+// names gives the run new ids: most promises of the former ones have settled.
+func (r *clientRun) names(n int) {
+	r.ids = nil
+	for _, root := range []string{fmt.Sprint("a", n), fmt.Sprint("b", n)} {
+		r.ids = append(r.ids, root, root+":0", root+":1", root+":1.0", root+":dff")
+	}
+}
+
+// count notes what an operation came to.
+func (r *clientRun) count(cmd *commandv1.Command, reply *commandv1.Reply) {
+	task, _ := r.ref.Task(cmd.Id)
+	if wire.ReplyError(reply) != nil {
+		return
+	}
+	switch cmd.Kind.(type) {
+	case *commandv1.Command_AcquireClientTask, *commandv1.Command_CreateClientTask:
+		if task.State == recovery.TaskAcquired {
+			r.done["acquired"]++
+		}
+	case *commandv1.Command_SuspendClientTask:
+		r.done[map[bool]string{true: "suspended", false: "ready"}[task.State == recovery.TaskSuspended]]++
+	case *commandv1.Command_FulfillClientTask:
+		r.done["fulfilled"]++
+	case *commandv1.Command_FenceClientTask:
+		r.done["fenced"]++
+	case *commandv1.Command_HeartbeatClientTasks:
+		r.done["extended"] += len(reply.GetClientHeartbeat().Held)
+	case *commandv1.Command_HaltClientTask:
+		r.done["halted"]++
+	case *commandv1.Command_ContinueClientTask:
+		r.done["continued"]++
+	case *commandv1.Command_ReleaseClientTask:
+		if task.Releases > 1 {
+			r.done["backed off"]++
+		}
+	case *commandv1.Command_RegisterCallback:
+		if len(r.ref.Callbacks(cmd.Id)) > 0 {
+			r.done["waiting"]++
+		}
+	}
 }
 
 func (r *clientRun) open() {
@@ -263,6 +317,20 @@ func (r *clientRun) apply(cmds ...*commandv1.Command) *Result {
 func one[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (r *clientRun) id() string { return one(r.random, r.ids...) }
+
+// task is one of the present ids whose task is in a state, if there is one.
+func (r *clientRun) task(want recovery.TaskState) string {
+	var in []string
+	for _, objectID := range r.ids {
+		if t, p, err := recovery.GetTask(r.ref, r.ref.now, recovery.Ref{ID: objectID}); err == nil && t.State == want && p.State == recovery.PromisePending {
+			in = append(in, objectID)
+		}
+	}
+	if len(in) == 0 {
+		return r.id()
+	}
+	return one(r.random, in...)
+}
 
 // version is most often a task's.
 func (r *clientRun) version(objectID string) uint64 {
@@ -294,7 +362,7 @@ func outcomeOf(v *perdurev1.Value) []byte {
 
 // create makes a request, and what the rules are asked.
 func (r *clientRun) create(objectID string) (*perdurev1.CreateClientPromiseRequest, recovery.CreateRequest) {
-	req := &perdurev1.CreateClientPromiseRequest{Id: objectID, Param: r.value(), Tags: map[string]string{}, TimeoutAtMs: r.ref.now + r.random.Int64N(400) - 10}
+	req := &perdurev1.CreateClientPromiseRequest{Id: objectID, Param: r.value(), Tags: map[string]string{}, TimeoutAtMs: r.ref.now + one(r.random, r.random.Int64N(400), 5000+r.random.Int64N(400), 5000+r.random.Int64N(400)) - 10}
 	if r.random.IntN(20) == 0 {
 		req.TimeoutAtMs = -1
 	}
@@ -340,10 +408,17 @@ var badRequest = &recovery.Error{Code: recovery.Invalid}
 
 // operation makes a random command, and what the reference does for it.
 func (r *clientRun) operation() (*commandv1.Command, func() sheet) {
-	m, objectID := r.ref, r.id()
+	m, kind := r.ref, r.random.IntN(16)
+	objectID := r.id()
+	// Most often a task in the state that the operation starts from.
+	from := map[int]recovery.TaskState{7: recovery.TaskPending, 8: recovery.TaskPending, 9: recovery.TaskAcquired, 10: recovery.TaskAcquired,
+		11: recovery.TaskAcquired, 12: recovery.TaskAcquired, 13: recovery.TaskAcquired, 14: recovery.TaskAcquired, 15: recovery.TaskHalted}
+	if want := from[kind]; want != 0 && r.random.IntN(4) > 0 {
+		objectID = r.task(want)
+	}
 	version := r.version(objectID)
 	ref := recovery.TaskRef{ID: objectID, Version: min(version, 1<<63-1)}
-	ttl, pid := one(r.random, int64(30), 100, 100, 0), one(r.random, "p", "q", "p", "p", "")
+	ttl, pid := one(r.random, int64(30), 500, 2000, 2000, 2000, 2000, 0), one(r.random, "p", "p", "p", "p", "p", "p", "q", "")
 	task := func() *recovery.Task {
 		task, _, err := recovery.GetTask(m, m.now, recovery.Ref{ID: objectID})
 		if err != nil {
@@ -358,7 +433,7 @@ func (r *clientRun) operation() (*commandv1.Command, func() sheet) {
 		}
 		return err
 	}
-	switch r.random.IntN(16) {
+	switch kind {
 	case 0, 1:
 		req, want := r.create(objectID)
 		return clientCmd(req), func() sheet {
@@ -411,6 +486,12 @@ func (r *clientRun) operation() (*commandv1.Command, func() sheet) {
 		other := false
 		for range r.random.IntN(4) {
 			a := r.id()
+			for try := 0; try < 6; try++ {
+				if p, ok := m.Promise(a); ok && p.Awaitable() && origin(a) == origin(objectID) && a != objectID {
+					break
+				}
+				a = r.id()
+			}
 			req.Awaited, refs = append(req.Awaited, a), append(refs, recovery.Ref{ID: a})
 			other = other || origin(a) != origin(objectID)
 		}
@@ -469,7 +550,7 @@ func (r *clientRun) operation() (*commandv1.Command, func() sheet) {
 		req := &perdurev1.HeartbeatClientTasksRequest{Pid: pid}
 		var refs []recovery.TaskRef
 		for range 1 + r.random.IntN(3) {
-			objectID := r.id()
+			objectID := one(r.random, objectID, r.id())
 			version := r.version(objectID)
 			req.Tasks = append(req.Tasks, &perdurev1.ClientTaskRef{Id: objectID, Version: version})
 			refs = append(refs, recovery.TaskRef{ID: objectID, Version: version})
@@ -498,8 +579,16 @@ func (r *clientRun) operation() (*commandv1.Command, func() sheet) {
 func (r *clientRun) step(what string) {
 	r.what = what
 	m := r.ref
+	if r.random.IntN(60) == 0 {
+		r.requests++
+		r.names(r.requests)
+	}
+	asleep := map[string]bool{}
+	for t := range m.Tasks() {
+		asleep[t.ID] = t.State == recovery.TaskSuspended
+	}
 	m.now += one(r.random, int64(0), 0, 1, 5, 20, 60)
-	if r.random.IntN(200) == 0 {
+	if r.random.IntN(1000) == 0 {
 		m.now += state.MaxUnblockAgeMS / 2
 	}
 	m.told = nil
@@ -525,6 +614,7 @@ func (r *clientRun) step(what string) {
 	cmds = append(cmds, cmd)
 	if again {
 		// The retry of a command whose answer is stored, or that its own guard makes idempotent, changes nothing.
+		r.done["repeated"]++
 		reply := r.apply(cmds...).Replies[len(cmds)-1]
 		if !proto.Equal(reply, r.lastReply) {
 			r.t.Fatalf("%s: answered %v, the first time %v", r.what, reply, r.lastReply)
@@ -536,6 +626,17 @@ func (r *clientRun) step(what string) {
 		if got, want := showSheet(reply), want.show(); got != want {
 			r.t.Fatalf("%s:\nanswered %s\nmust be  %s", r.what, got, want)
 		}
+		r.count(cmd, reply)
+		maps.DeleteFunc(m.announced, func(objectID string, _ int64) bool {
+			t, _ := m.Task(objectID)
+			return t.State != recovery.TaskPending
+		})
+		for objectID, was := range asleep {
+			if t, _ := m.Task(objectID); was && t.State == recovery.TaskPending {
+				r.done["resumed"]++
+			}
+		}
+		r.done["unblocked"] += len(res.Effects.Unblocked)
 		got := told(&res.Effects)
 		slices.SortStableFunc(m.told, func(a, b string) int { return strings.Compare(a[:1], b[:1]) })
 		if !slices.Equal(got, m.told) {
