@@ -231,7 +231,9 @@ func (n *nodes) leader(t *testing.T, id string) string {
 type fixture struct {
 	*nodes
 	dir, log string
-	workers  map[string]*process
+	// workers outlive the subtest that starts them: they end with whole.
+	whole   *testing.T
+	workers map[string]*process
 }
 
 // node runs a program of the SDK against a node.
@@ -252,7 +254,7 @@ func (f *fixture) client(t *testing.T, node string, args ...string) *process {
 // worker runs a worker of the group workers.
 func (f *fixture) worker(t *testing.T, node, pid string) {
 	t.Helper()
-	f.workers[pid] = f.node(t, node, pid, "worker.mjs", "workers")
+	f.workers[pid] = f.node(f.whole, node, pid, "worker.mjs", "workers")
 	f.workers[pid].printed(t, "ready", 1)
 }
 
@@ -276,7 +278,7 @@ func TestSDK(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	f := &fixture{dir: sdk(t), nodes: startNodes(t), log: filepath.Join(t.TempDir(), "log"), workers: map[string]*process{}}
+	f := &fixture{whole: t, dir: sdk(t), nodes: startNodes(t), log: filepath.Join(t.TempDir(), "log"), workers: map[string]*process{}}
 	f.worker(t, "n1", "w1")
 	f.worker(t, "n2", "w2")
 	t.Run("features", f.features)
