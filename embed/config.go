@@ -156,8 +156,6 @@ type Config struct {
 	ResonateDottedIDs bool
 	// ResonateOrigins are the origins of web pages that may call the Resonate protocol (CORS), "*" for any. Empty: none.
 	ResonateOrigins []string
-	// ResonateDebug allows debug.* requests of the Resonate protocol.
-	ResonateDebug bool
 
 	// AuditShare is the most of one processor that audits in the background take: each replica's state is checked by
 	// all rules, piece by piece. NoShare disables them. Their results are in the metrics and in `cluster status`.

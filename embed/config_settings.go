@@ -165,8 +165,6 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.ResonateDottedIDs }},
 	{Flag: "resonate-origins", Unit: "origin,…", Help: "web pages that may call the Resonate protocol (CORS)",
 		at: func(c *Config) any { return &c.ResonateOrigins }, check: checkOrigins},
-	{Flag: "resonate-debug", Unit: "bool", Help: "allow debug requests of the Resonate protocol",
-		at: func(c *Config) any { return &c.ResonateDebug }},
 
 	{Flag: "audit-share", Unit: "percent", Help: "share of a core for background audits; 0 disables them",
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},

@@ -29,7 +29,7 @@ func (c *Config) resonate(parts *partition.Node, guard *auth.Guard, log *slog.Lo
 	opts := resonate.Options{
 		Store:    resonate.NewStore(parts.Router(), c.ResonateNamespace, c.ResonateDottedIDs),
 		Messages: poll.New(parts.Addresses(), poll.Options{Namespace: c.ResonateNamespace, Encode: resonate.MessageEncoder(c.ResonateDottedIDs)}),
-		NotReady: parts.NotReady, Origins: c.ResonateOrigins, DottedIDs: c.ResonateDottedIDs, Debug: c.ResonateDebug, Logger: log,
+		NotReady: parts.NotReady, Origins: c.ResonateOrigins, DottedIDs: c.ResonateDottedIDs, Logger: log,
 	}
 	if guard != nil {
 		opts.Authenticate = func(r *http.Request, token string) (resonate.Caller, error) {

@@ -17,9 +17,7 @@ type envelope struct {
 	kind   string
 	corrID string
 	auth   string
-	// debugTime replaces the partition's clock in debug mode; 0 if the head does not have it.
-	debugTime int64
-	data      json.RawMessage
+	data   json.RawMessage
 }
 
 // response is an answer: data is an object for 200 and 300, a sentence otherwise.
@@ -85,7 +83,7 @@ func readEnvelope(body []byte) (envelope, *Refusal) {
 	e.auth = head.optionalText("auth")
 	head.optionalText("resonate:origin")
 	if head.has("resonate:debug_time") {
-		e.debugTime = head.number("resonate:debug_time", 0, false)
+		head.number("resonate:debug_time", 0, false) // for servers in debug mode; this one has none
 	}
 	switch {
 	case head.err != nil:

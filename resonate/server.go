@@ -42,8 +42,6 @@ type Options struct {
 	// DottedIDs is the compatibility mode of SDKs that join ids with '.' only: the origin of an id ends at its first ':' or
 	// '.', and the tags of the lineage are not checked.
 	DottedIDs bool
-	// Debug allows debug.* requests and debug times.
-	Debug bool
 	// Logger gets answers that could not be encoded; nil for none.
 	Logger *slog.Logger
 }
@@ -201,11 +199,9 @@ func (s *Server) handle(req *http.Request, body []byte) response {
 		return refused(e, r)
 	}
 	perform, known := operations[e.kind]
-	switch debug := strings.HasPrefix(e.kind, "debug."); {
-	case debug && !s.opts.Debug:
-		return refused(e, refuse(http.StatusForbidden, "debug requests need a server in debug mode"))
-	case debug && !known:
-		return refused(e, refuse(http.StatusNotImplemented, "%s is not implemented", cut(e.kind)))
+	switch {
+	case strings.HasPrefix(e.kind, "debug."):
+		return refused(e, refuse(http.StatusForbidden, "debug requests need a server in debug mode, which this one does not have"))
 	case !known:
 		return refused(e, bad("kind %q is unknown", cut(e.kind)))
 	}

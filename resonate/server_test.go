@@ -371,10 +371,6 @@ func TestDebugRequests(t *testing.T) {
 	if status, _ := p.call(t, "debug.reset", `{}`); status != 403 {
 		t.Errorf("debug.reset: %d, want 403", status)
 	}
-	p = newPort(t, func(o *Options) { o.Debug = true })
-	if status, _ := p.call(t, "debug.nothing", `{}`); status != 501 {
-		t.Errorf("debug.nothing: %d, want 501", status)
-	}
 }
 
 func TestOrigins(t *testing.T) {
