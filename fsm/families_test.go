@@ -222,6 +222,10 @@ func (s *pairedStore) everyFamily() (parent string) {
 			}}}}},
 		signal("to the run", run, "{}"),
 		fromPartition1(1, parent))
+	// A client's schedule.
+	daily := idOf(0, "daily")
+	s.accepted(1003, nil, &commandv1.Command{Namespace: ns, Id: daily, Request: request("daily"), Kind: &commandv1.Command_CreateSchedule{
+		CreateSchedule: &perdurev1.CreateScheduleRequest{Id: daily, Cron: "0 0 * * *", PromiseId: "{{.id}}", PromiseTimeoutMs: 1000, NextRunAtMs: 86_400_000}}})
 	// Only a crowd of listeners leaves some to notify.
 	for key, value := range map[string][]byte{
 		string(keys.Of(keys.Listener, ns, idOf(0, "promise"), "poll://somewhere")): {},

@@ -362,8 +362,8 @@ func TestDiagnose(t *testing.T) {
 	if wrong, notes := diagnose(s); len(wrong) != 1 || len(notes) != 0 {
 		t.Errorf("a node away: %q, %q", wrong, notes)
 	}
-	if wrong, notes := diagnose(rebuiltCluster()); len(wrong) != 0 || len(notes) != 5 {
-		t.Errorf("a rebuild, a clock, a lag and two retentions: %q, %q", wrong, notes)
+	if wrong, notes := diagnose(rebuiltCluster()); len(wrong) != 0 || len(notes) != 6 {
+		t.Errorf("a rebuild, a clock, a lag, two retentions and three schedules of backups: %q, %q", wrong, notes)
 	}
 	if wrong, _ := diagnose(&perdurev1.ClusterStatus{}); len(wrong) == 0 {
 		t.Error("a cluster that shows nothing is well")
