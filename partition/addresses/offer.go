@@ -102,8 +102,8 @@ func (l *led) makeOffers() {
 		now := d.env.Clock.Now()
 		switch {
 		case next.at.After(now):
-			d.mu.Unlock()
 			c, stop := d.env.Clock.After(next.at.Sub(now))
+			d.mu.Unlock()
 			select {
 			case <-c:
 			case <-l.wake:

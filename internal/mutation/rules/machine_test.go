@@ -127,7 +127,9 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "deadline index: a settled promise has none",
-		From: `s.t.remove(deadline)`, To: `_ = deadline`, Tests: "TestPromiseDeadline",
+		From: `old.State == recovery.PromisePending {
+			s.t.remove(deadline)`, To: `old.State == recovery.PromisePending {
+			_ = deadline`, Tests: "TestPromiseDeadline",
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "ready queue: who is taken leaves it",

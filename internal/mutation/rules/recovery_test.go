@@ -207,7 +207,7 @@ var recoveryBugs = []mutation.Bug{
 	},
 	{
 		File: "recovery/codec.go", Rule: "codec: tags ascend, each key once",
-		From: `p.Tags[i].Key) >= 0 {`, To: `p.Tags[i].Key) > 0 {`, Tests: "TestCorrupt",
+		From: `tags[i].Key) >= 0 {`, To: `tags[i].Key) > 0 {`, Tests: "TestCorrupt",
 	},
 	{
 		File: "recovery/invariants.go", Rule: "suspended_no_callback waits for the task's own deadline",
