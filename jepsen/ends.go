@@ -36,9 +36,10 @@ func (r *EndsReport) String() string {
 
 const (
 	endsName, endsParentName, endsChildName = "jepsen-ends", "jepsen-ends-parent", "jepsen-ends-child"
-	// endsGrace is how long a worker has to acknowledge a cancel, endsCleanup how long a clean-up may take. Neither
-	// may end an execution later than endsSlack after it, through any one kill.
-	endsGrace, endsCleanup, endsSlack = 1500 * time.Millisecond, 5 * time.Second, 8 * time.Second
+	// endsGrace is how long a worker has to acknowledge a cancel, endsCleanup how long a clean-up may take: longer than a
+	// lease and a failover, since a task that is lost with its leader comes again when its lease is over. Neither may end
+	// an execution later than endsSlack after it, through any one kill.
+	endsGrace, endsCleanup, endsSlack = 1500 * time.Millisecond, 10 * time.Second, 8 * time.Second
 	endsReason                        = "enough"
 )
 
