@@ -3,8 +3,8 @@
 //
 // The store says everything: what the newest backup of the cluster is, whether a create runs, and what an interrupted
 // one has copied. So a node that becomes the leader needs no memory of the one before: it continues an interrupted
-// backup, and makes the next one when Every has passed since the newest one's cut, whoever made that. A crash loses the
-// number of failures and nothing else.
+// backup, and makes the next one when Every has passed since the cut of the newest one, also if an operator made
+// that. A crash loses the number of failures and nothing else.
 //
 // Two backups never overlap: the schedule waits while a create of another node, or of `perdure backup create`, may be
 // running. A create ends when its node stops leading; the next leader continues what it copied. After a kill -9 that

@@ -16,8 +16,9 @@ func (a *app) taskCommand() *cobra.Command {
 		Use:   "task",
 		Short: "Work on tasks of the recovery protocol by hand",
 		Long: `Work on tasks of the recovery protocol by hand. A promise with the tag
-resonate:target has a task: whoever acquires it holds a lease, and alone may settle
-the promise as its worker. Each command names the version that the acquire printed.`,
+resonate:target has a task: the process that acquires it holds a lease, and
+alone may settle the promise as its worker. Each command names the version that
+the acquire printed.`,
 		Example: `  perdure task search --state pending
   perdure task acquire order-42 --version 0 --pid laptop
   perdure task fulfill order-42 --version 1 --value true`,

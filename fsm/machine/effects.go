@@ -20,7 +20,8 @@ type Effects struct {
 	Cancelling []Assignment
 	// Settled are promises that were settled.
 	Settled []state.Ref
-	// Executed are client tasks that wait for whoever is at their address. The state has them until they are acquired.
+	// Executed are client tasks that have become pending: their addresses get an execute. The state has them until they
+	// are acquired.
 	Executed []Execute
 	// Unblocked are the listeners to notify of a settled promise. The state has them until UnblocksDelivered.
 	Unblocked []Unblock

@@ -221,7 +221,7 @@ var families = map[keys.Family]func(r *run, key, value []byte) error{
 	keys.AwaitedBy:  (*run).relation,
 	keys.Listener:   (*run).object,
 	keys.Notify:     (*run).object,
-	keys.Unblock:    (*run).renewed, // whoever still waits asks again
+	keys.Unblock:    (*run).renewed, // clients that still wait ask again
 	keys.Schedule:   (*run).object,
 	keys.Header:     (*run).object,
 	keys.Journal:    (*run).object,
