@@ -69,14 +69,15 @@ func (s *settings) measureRetained(ctx context.Context, cells []suite.Cell, stdo
 	return errors.Join(err, failed, s.report(figures, stdout), judged(verdicts))
 }
 
-// measureOffended measures a cell beside namespaces that exceed their quotas, against itself alone.
+// measureOffended measures a cell beside namespaces that exceed their quotas, against itself beside namespaces that use them up.
 func (s *settings) measureOffended(ctx context.Context, cells []suite.Cell, stdout io.Writer) error {
 	if len(cells) != 1 {
 		return fmt.Errorf("quotas are measured with one cell, not with %d", len(cells))
 	}
-	figures, verdicts, err := suite.Offended(ctx, s.options, cells[0], s.offend)
-	_, failed := io.WriteString(stdout, report.Verdicts("beside offenders over alone", verdicts)+"\n")
-	return errors.Join(err, failed, s.report(figures, stdout), judged(verdicts))
+	figures, beyond, alone, err := suite.Offended(ctx, s.options, cells[0], s.offend)
+	_, failed := io.WriteString(stdout, report.Verdicts("beside quotas exceeded over used up", beyond)+"\n"+
+		report.Verdicts("beside quotas exceeded over alone, not judged", alone)+"\n")
+	return errors.Join(err, failed, s.report(figures, stdout), judged(beyond))
 }
 
 // planted returns the present server, and one whose commands cost more.

@@ -25,21 +25,24 @@ var offenders = []struct {
 	{workload.OverBytes, "bench-bytes", "bytes:1MiB", 25, 4 << 10},
 }
 
-// OffenderTolerance is by how much namespaces beyond their quotas may lengthen what others wait.
+// OffenderTolerance is by how much namespaces beyond their quotas may lengthen what others wait, over namespaces that use them up.
 const OffenderTolerance = 0.20
 
 // The sides of a measurement of quotas, as Figures.Binary names them.
 const (
 	Alone  = "alone"
-	Beside = "beside offenders"
+	Within = "beside quotas used up"
+	Beyond = "beside quotas exceeded"
 )
 
 // offenderMargin is how much longer than a window offenders offer: a worker and a client start in that time.
 const offenderMargin = 15 * time.Second
 
-// Offended measures a cell, in rounds of four turns on one cluster, alone and beside namespaces that offer so many times their
-// quotas. It returns all figures, and the cell beside the offenders over the cell alone for each round.
-func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, verdicts []Verdict, err error) {
+// Offended measures a cell, in rounds of six turns on one cluster: alone, beside namespaces that offer their quotas, and beside the
+// same namespaces that offer so many times as much. What a quota admits costs others something by right, so the verdicts are of
+// the cell beside quotas exceeded over the cell beside quotas used up. It returns all figures and these ratios for each round,
+// and the ratios to the cell alone.
+func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, beyond, alone []Verdict, err error) {
 	var quotas []string
 	for _, x := range offenders {
 		quotas = append(quotas, x.namespace+"="+x.quota)
@@ -47,28 +50,32 @@ func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []F
 	o.Args = append(append([]string{}, o.Args...), "--quota", strings.Join(quotas, ","))
 	s, err := start(ctx, o, cell.Nodes)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var rounds [2][]Figures
+	sides := []struct {
+		name  string
+		times float64
+	}{{Alone, 0}, {Within, 1}, {Beyond, times}}
+	rounds := make([][]Figures, len(sides))
 	for round := range o.Rounds {
-		var both [2][]Figures
-		for _, beside := range turns {
-			f, err := s.measureOffended(ctx, cell, times*float64(beside))
+		of := make([][]Figures, len(sides))
+		for _, side := range []int{0, 1, 2, 2, 1, 0} {
+			f, err := s.measureOffended(ctx, cell, sides[side].times)
 			if err != nil {
-				return all, nil, fmt.Errorf("%v: %w", cell, err)
+				return all, nil, nil, fmt.Errorf("%v: %w", cell, err)
 			}
-			f.Round, f.Binary = round+1, []string{Alone, Beside}[beside]
+			f.Round, f.Binary = round+1, sides[side].name
 			if o.Progress != nil {
 				o.Progress(f)
 			}
-			both[beside], all = append(both[beside], f), append(all, f)
+			of[side], all = append(of[side], f), append(all, f)
 		}
-		for side, of := range both {
-			rounds[side] = append(rounds[side], mean(of))
+		for side := range sides {
+			rounds[side] = append(rounds[side], mean(of[side]))
 		}
 	}
-	return all, ratios(rounds, OffenderTolerance), nil
+	return all, ratios([2][]Figures{rounds[1], rounds[2]}, OffenderTolerance), ratios([2][]Figures{rounds[0], rounds[2]}, OffenderTolerance), nil
 }
 
 // mean is the mean of what ratios compares.
