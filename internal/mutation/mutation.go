@@ -47,7 +47,7 @@ func (b Bug) dir() string {
 const (
 	// buildsAtOnce, runsAtOnce and hangsAtOnce bound the go commands, the test binaries, and those of rows
 	// that may hang.
-	buildsAtOnce, runsAtOnce, hangsAtOnce = 2, 3, 4
+	buildsAtOnce, runsAtOnce, hangsAtOnce = 2, 3, 12
 	// AtOnce is how many rows are under way at a time; most of them wait for one of the slots above.
 	AtOnce = 64
 	// testTime bounds the tests of one row, buildTime all of it.

@@ -8,11 +8,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,10 +28,12 @@ import (
 //
 // by a number in the environment. A row that changes something else than one function's body is built by itself.
 
-// chosen is the variable in the environment that has the number of the bug, and the name of the one in the code.
 const (
+	// chosen is the variable in the environment that has the number of the bug, chosenName the one in the code.
 	chosen     = "PERDURE_PLANTED_BUG"
 	chosenName = "plantedBugOfThisRun"
+	// unnamed begins the names of parameters that have none, so that a function can hand them to its twin.
+	unnamed = "unnamedOfThisRun"
 )
 
 // A binary is the tests of a package with several bugs in it, of which a run chooses one.
@@ -50,10 +52,11 @@ type function struct {
 	whole, name, body span
 	call              string // with %s for the name
 	void              bool
+	// naming are the names that the function's receiver and parameters lack, by where they go.
+	naming map[span]string
 }
 
-// functions lists a file's functions that have a twin when one is needed: with a body, and parameters that can be
-// handed on.
+// functions lists a file's functions that have a twin when one is needed: all that have a body and can be called.
 func functions(text string) ([]function, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", text, parser.SkipObjectResolution)
@@ -64,39 +67,72 @@ func functions(text string) ([]function, error) {
 	var out []function
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok || f.Body == nil || f.Type.TypeParams != nil || f.Name.Name == "init" || f.Name.Name == "main" {
+		if !ok || f.Body == nil || f.Name.Name == "init" || f.Name.Name == "main" {
 			continue
+		}
+		naming := map[span]string{}
+		// nameOf returns what a parameter is called in the function's body, or will be.
+		nameOf := func(n *ast.Ident) string {
+			if n.Name != "_" {
+				return n.Name
+			}
+			name := unnamed + strconv.Itoa(len(naming))
+			naming[span{at(n.Pos()), at(n.End())}] = name
+			return name
+		}
+		namesOf := func(p *ast.Field) (names []string) {
+			for _, n := range p.Names {
+				names = append(names, nameOf(n))
+			}
+			if len(p.Names) == 0 {
+				names = []string{unnamed + strconv.Itoa(len(naming))}
+				naming[span{at(p.Type.Pos()), at(p.Type.Pos())}] = names[0] + " "
+			}
+			return names
 		}
 		var args []string
-		named := true
 		for _, p := range f.Type.Params.List {
-			named = named && len(p.Names) > 0
-			for _, n := range p.Names {
-				named = named && n.Name != "_"
-				arg := n.Name
+			for _, name := range namesOf(p) {
 				if _, variadic := p.Type.(*ast.Ellipsis); variadic {
-					arg += "..."
+					name += "..."
 				}
-				args = append(args, arg)
+				args = append(args, name)
 			}
 		}
-		call := "%s(" + strings.Join(args, ", ") + ")"
+		call := "%s"
+		if f.Type.TypeParams != nil {
+			var types []string
+			for _, p := range f.Type.TypeParams.List {
+				types = append(types, namesOf(p)...)
+			}
+			call += "[" + strings.Join(types, ", ") + "]"
+		}
+		call += "(" + strings.Join(args, ", ") + ")"
 		if f.Recv != nil {
-			r := f.Recv.List[0]
-			named = named && len(r.Names) == 1 && r.Names[0].Name != "_"
-			if named {
-				call = r.Names[0].Name + "." + call
-			}
-		}
-		if !named {
-			continue
+			call = namesOf(f.Recv.List[0])[0] + "." + call
 		}
 		out = append(out, function{
 			whole: span{at(f.Pos()), at(f.End())}, name: span{at(f.Name.Pos()), at(f.Name.End())},
-			body: span{at(f.Body.Lbrace), at(f.Body.Rbrace)}, call: call, void: f.Type.Results == nil,
+			body: span{at(f.Body.Lbrace), at(f.Body.Rbrace)}, call: call, void: f.Type.Results == nil, naming: naming,
 		})
 	}
 	return out, nil
+}
+
+// change returns the part of the file's text that the bug changes, and what is there then: a snippet often begins or ends
+// with text that only makes it unique.
+func (b Bug) change(text string) (span, string) {
+	same := 0
+	for same < min(len(b.From), len(b.To)) && b.From[same] == b.To[same] {
+		same++
+	}
+	from, to := b.From[same:], b.To[same:]
+	end := 0
+	for end < min(len(from), len(to)) && from[len(from)-1-end] == to[len(to)-1-end] {
+		end++
+	}
+	begin := strings.Index(text, b.From) + same
+	return span{begin, begin + len(from) - end}, to[:len(to)-end]
 }
 
 // together plants the rows of one package that can be planted together, and builds its tests. It answers nil when
@@ -131,38 +167,35 @@ func together(t *testing.T, root, dir string, rows []Bug) *binary {
 		if err != nil {
 			t.Fatal(err)
 		}
-		guards := map[int]string{} // by their position
+		edits := map[span]string{} // what replaces a piece of the text
 		twins := ""
 		for _, i := range all {
 			b := rows[i]
-			from := strings.Index(text, b.From)
-			at := slices.IndexFunc(fs, func(f function) bool { return f.body.from < from && from+len(b.From) <= f.body.to })
-			if from < 0 || at < 0 {
+			change, to := b.change(text)
+			at := slices.IndexFunc(fs, func(f function) bool { return f.body.from < change.from && change.to <= f.body.to })
+			if at < 0 {
 				continue
 			}
 			f := fs[at]
 			number := i + 1
 			twin := fmt.Sprintf("%s__%d", text[f.name.from:f.name.to], number)
 			call := fmt.Sprintf(f.call, twin)
+			begin := span{f.body.from + 1, f.body.from + 1}
 			if f.void {
-				guards[f.body.from+1] += fmt.Sprintf(" if %s == %d { %s; return };", chosenName, number, call)
+				edits[begin] += fmt.Sprintf(" if %s == %d { %s; return };", chosenName, number, call)
 			} else {
-				guards[f.body.from+1] += fmt.Sprintf(" if %s == %d { return %s };", chosenName, number, call)
+				edits[begin] += fmt.Sprintf(" if %s == %d { return %s };", chosenName, number, call)
 			}
-			twins += "\n" + text[f.whole.from:f.name.from] + twin + text[f.name.to:from] + b.To + text[from+len(b.From):f.whole.to] + "\n"
+			maps.Copy(edits, f.naming)
+			twins += "\n" + text[f.whole.from:f.name.from] + twin + text[f.name.to:change.from] + to + text[change.to:f.whole.to] + "\n"
 			out.numbers[i] = number
 		}
 		if twins == "" {
 			continue
 		}
-		places := make([]int, 0, len(guards))
-		for at := range guards {
-			places = append(places, at)
-		}
-		sort.Sort(sort.Reverse(sort.IntSlice(places)))
 		planted := text
-		for _, at := range places {
-			planted = planted[:at] + guards[at] + planted[at:]
+		for _, at := range slices.Backward(slices.SortedFunc(maps.Keys(edits), func(a, b span) int { return a.from - b.from })) {
+			planted = planted[:at.from] + edits[at] + planted[at.to:]
 		}
 		write(file, planted+twins)
 		of, err := parser.ParseFile(token.NewFileSet(), name, text, parser.PackageClauseOnly)

@@ -8,11 +8,28 @@ import (
 	"time"
 )
 
-// The harness distinguishes the outcomes of a bug, in a module of its own.
-func TestVerdicts(t *testing.T) {
+// module writes a module of its own and returns its root.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
 	root := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module planted\n\ngo 1.25\n",
+	files["go.mod"] = "module planted\n\ngo 1.25\n"
+	for name, text := range files {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOWORK", "off")
+	return root
+}
+
+// The harness distinguishes the outcomes of a bug.
+func TestVerdicts(t *testing.T) {
+	root := module(t, map[string]string{
 		"p/p.go": `package p
 
 func Add(a, b int) int {
@@ -43,17 +60,7 @@ func TestLong(t *testing.T) {
 	}
 }
 `,
-	} {
-		file := filepath.Join(root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("GOFLAGS", "-mod=mod")
-	t.Setenv("GOWORK", "off")
+	})
 	row := func(from, to, tests string) Bug {
 		return Bug{File: "p/p.go", Rule: "a rule", From: from, To: to, Tests: tests}
 	}
@@ -102,5 +109,73 @@ func TestLong(t *testing.T) {
 				t.Errorf("plant says %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// One build holds the bugs of all kinds of functions, and a run has the one that it chooses.
+func TestTogether(t *testing.T) {
+	root := module(t, map[string]string{
+		"p/p.go": `package p
+
+type number int
+
+func (number) Name() string { return "number" }
+
+func (_ number) Twice(n int, _ string) int { return 2 * n }
+
+func Second(string, ...int) int { return 2 }
+
+func Sum(all ...int) (sum int) {
+	for _, n := range all {
+		sum += n
+	}
+	return sum
+}
+
+func Zero[T any, _ any](_ *T) int {
+	return 0
+}
+
+// Last follows another.
+func Last() int { return 9 }
+
+var Table = []int{1, 2, 3}
+`,
+		"p/p_test.go": `package p
+
+import "testing"
+
+func TestAll(t *testing.T) {
+	switch {
+	case number(1).Name() != "number", number(1).Twice(2, "") != 4, Second("", 1) != 2, Sum(1, 2) != 3,
+		Zero[int, string](nil) != 0, Last() != 9, len(Table) != 3:
+		t.Error("wrong")
+	}
+}
+`,
+	})
+	var rows []Bug
+	for _, r := range [][2]string{
+		{`"number"`, `"other"`},
+		{"2 * n", "3 * n"},
+		{"{ return 2 }", "{ return 3 }"},
+		{"sum += n", "sum -= n"},
+		{"\treturn 0\n}\n\n// Last", "\treturn 1\n}\n\n// Last"},
+		{"func Last() int { return 9 }", "func Last() int { return 99 }"},
+		{"1, 2, 3", "1, 2"},
+	} {
+		rows = append(rows, Bug{File: "p/p.go", Rule: "a rule", From: r[0], To: r[1], Tests: "TestAll"})
+	}
+	in := together(t, root, "p", rows)
+	if in == nil || len(in.numbers) != len(rows)-1 || in.numbers[len(rows)-1] != 0 {
+		t.Fatalf("all but the last are built together: %+v", in)
+	}
+	if v := in.run(t, "p", 0, []string{"TestAll"}, false, testTime); v.is != survived {
+		t.Errorf("with no bug: %s", v)
+	}
+	for i, b := range rows[:len(rows)-1] {
+		if v := in.run(t, "p", in.numbers[i], []string{"TestAll"}, false, testTime); v.is != noticed {
+			t.Errorf("%s: %s", b.From, v)
+		}
 	}
 }
