@@ -98,7 +98,7 @@ func TestUnblockIsKept(t *testing.T) {
 			t.Errorf("while it is written, %d more messages come, and %d are kept", len(more), p.kept())
 		}
 		s.Written(taken[0], true)
-		synctest.Wait()
+		pass(reportDelay)
 		if p.kept() != 0 {
 			t.Errorf("%d unblocks are kept after it was written", p.kept())
 		}
@@ -153,6 +153,7 @@ func TestUnblockIsNotLost(t *testing.T) {
 		moved := nodes[2].open(t, "g", "p")
 		pass(time.Second)
 		moved.mustRead(t, "the node with the stream is lost", "unblock a")
+		pass(reportDelay)
 		if p.kept() != 0 {
 			t.Errorf("%d unblocks are kept", p.kept())
 		}
@@ -346,12 +347,12 @@ func TestPush(t *testing.T) {
 		posts := &pushes{down: map[string]bool{"down:80": true}, sent: map[string][]time.Duration{}, at: time.Now()}
 		n.Applied(lead, []Execute{pendingTask("a", "http://up", 1)}, []Unblock{p.settle("early", "https://up/x")})
 		n.ServePush(posts.push)
-		synctest.Wait()
+		pass(reportDelay)
 		if p.kept() != 0 || len(posts.to("up")) != 1 {
 			t.Errorf("%d unblocks are kept after %v", p.kept(), posts.to("up"))
 		}
 		n.Applied(lead, []Execute{pendingTask("b", "http://down:80/b", 1)}, []Unblock{p.settle("u", "http://down:80/u"), p.settle("v", "http://up/v")})
-		synctest.Wait()
+		pass(reportDelay)
 		if p.kept() != 1 || len(posts.to("up")) != 2 || len(posts.to("down:80")) != 2 {
 			t.Errorf("%d unblocks are kept after %v and %v", p.kept(), posts.to("up"), posts.to("down:80"))
 		}

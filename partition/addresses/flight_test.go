@@ -45,6 +45,25 @@ func TestUnblocksUnderWay(t *testing.T) {
 	})
 }
 
+// Unblocks that are delivered shortly after each other are reported together.
+func TestReportsAreGathered(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		n := c.start("n1")[0]
+		p := newPartition(0)
+		lead := n.lead(p)
+		s := n.open(t, "g", "p")
+		for i := range 10 {
+			n.Applied(lead, nil, []Unblock{p.settle(fmt.Sprint(i), "poll://uni@g/p")})
+			s.mustRead(t, "at once", fmt.Sprintf("unblock %d", i))
+			pass(reportDelay / 20)
+		}
+		pass(time.Second)
+		if p.kept() != 0 || p.reports != 1 {
+			t.Errorf("%d unblocks are kept after %d reports", p.kept(), p.reports)
+		}
+	})
+}
+
 // Many streams of a group that open at once cost a partition two offers.
 func TestOffersArePaced(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {

@@ -15,6 +15,9 @@ const (
 	// maxInFlight bounds the unblocks that were chosen and that the state still has, reportBatch those of one report.
 	maxInFlight = 1024
 	reportBatch = 256
+	// reportDelay is how long delivered unblocks gather for a report: each report is an entry of the log. A partition whose
+	// leadership ends meanwhile sends them again.
+	reportDelay = 50 * time.Millisecond
 	// retryMin and retryMax bound the pause before what was not delivered is offered again, and between two attempts of a
 	// report. It doubles with each failure of the same group or host.
 	retryMin = 100 * time.Millisecond
@@ -165,6 +168,11 @@ func (l *led) report() {
 	defer d.mu.Unlock()
 	pause := retryMin
 	for len(l.landed) > 0 && l.ctx.Err() == nil {
+		if len(l.landed) < reportBatch {
+			d.mu.Unlock()
+			clock.Wait(l.ctx, d.env.Clock, reportDelay)
+			d.mu.Lock()
+		}
 		batch := l.landed[:min(len(l.landed), reportBatch)]
 		d.mu.Unlock()
 		ctx, cancel := context.WithTimeout(l.ctx, askTimeout)

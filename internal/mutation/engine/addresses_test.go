@@ -57,6 +57,10 @@ var addressBugs = []mutation.Bug{
 		From: "if err == nil {\n\t\t\tpause = retryMin", To: "if l != nil {\n\t\t\tpause = retryMin", Tests: "TestReportIsRepeated",
 	},
 	{
+		File: "partition/addresses/led.go", Rule: "addresses: delivered unblocks gather for a report",
+		From: "clock.Wait(l.ctx, d.env.Clock, reportDelay)\n", To: "", Tests: "TestReportsAreGathered",
+	},
+	{
 		File: "partition/addresses/remote.go", Rule: "addresses: unblocks on a broken link go back to their leader",
 		From: "if f.session == s {\n\t\t\td.landed(number, false)", To: "if f.session == s {\n\t\t\t_ = number", Tests: "TestUnblockIsNotLost",
 	},
