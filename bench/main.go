@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,9 +26,11 @@ import (
 	"perdure/bench/cluster"
 	"perdure/bench/report"
 	"perdure/bench/role"
+	"perdure/bench/sdk"
 	"perdure/bench/suite"
 	"perdure/bench/workload"
 	"perdure/internal/overlay"
+	"perdure/internal/resonatesdk"
 )
 
 // Exit codes.
@@ -138,6 +141,9 @@ func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stde
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if cells, err = s.installSDK(ctx, cells, dir, stderr); err != nil || len(cells) == 0 {
+		return err
+	}
 	if s.options.Node = s.binary; s.binary == "" {
 		s.options.Node = filepath.Join(dir, "node")
 		var patches []overlay.Patch
@@ -167,6 +173,24 @@ func (s *settings) measure(ctx context.Context, cells []suite.Cell, stdout, stde
 	}
 	figures, err := suite.Run(ctx, s.options, cells)
 	return errors.Join(err, s.report(figures, stdout))
+}
+
+// installSDK installs Resonate's SDK if a cell needs it. On a machine without it, those cells are left out.
+func (s *settings) installSDK(ctx context.Context, cells []suite.Cell, dir string, stderr io.Writer) (rest []suite.Cell, err error) {
+	rest = slices.DeleteFunc(slices.Clone(cells), func(c suite.Cell) bool { return c.Workload.SDK })
+	if len(rest) == len(cells) {
+		return cells, nil
+	}
+	s.options.SDK = filepath.Join(dir, "sdk")
+	if err := os.Mkdir(s.options.SDK, 0o755); err != nil {
+		return nil, err
+	}
+	err = sdk.Install(ctx, s.options.SDK)
+	if errors.Is(err, resonatesdk.ErrUnavailable) {
+		fmt.Fprintf(stderr, "bench: left out, %d measurements of Resonate's SDK: %v\n", len(cells)-len(rest), err)
+		return rest, nil
+	}
+	return cells, err
 }
 
 // measureStored measures one cell on nodes that store more and more executions.

@@ -51,6 +51,16 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// TestWithoutSDK: on a machine without Resonate's SDK one line says so, and nothing else is built or started for it.
+func TestWithoutSDK(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"--workloads", "resonate-run,resonate-rpc", "--nodes", "1,3"}, &out, &errs)
+	if line := errs.String(); code != exitOK || out.Len() > 0 || strings.Count(line, "\n") != 1 || !strings.Contains(line, "left out, 4 measurements") {
+		t.Errorf("exit code %d, %q, %q", code, out.String(), line)
+	}
+}
+
 var flagPlanted = flag.Bool("bench.planted", false, "see whether the short comparison finds a planted slow-down")
 
 // TestFindsPlanted: the short comparison finds that commands cost a tenth more. It has three attempts, since another

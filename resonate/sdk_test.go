@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,34 +22,25 @@ import (
 
 	"perdure/client"
 	"perdure/fsm/state"
+	"perdure/internal/resonatesdk"
 	"perdure/internal/testkit"
 )
 
 // sdkTimeout bounds each wait of a test with the SDK.
 const sdkTimeout = 90 * time.Second
 
-// unreachable is what npm says when it finds no registry.
-var unreachable = regexp.MustCompile("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH")
-
-// sdk installs the unmodified SDK, the version that testdata/sdk pins, and returns a folder with it and the programs.
+// sdk installs the unmodified SDK and returns a folder with it and the programs.
 func sdk(t *testing.T) string {
 	t.Helper()
-	testkit.LacksTool(t, "node")
-	testkit.LacksTool(t, "npm")
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "sdk"))); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sdkTimeout)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline", "--fetch-retries=1")
-	install.Dir = dir
-	out, err := install.CombinedOutput()
-	if err != nil && (ctx.Err() != nil || unreachable.Match(out)) {
-		testkit.Lacks(t, "a way to npm's registry", err)
-	}
-	if err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
+	switch err := resonatesdk.Install(t.Context(), dir); {
+	case errors.Is(err, resonatesdk.ErrUnavailable):
+		testkit.Lacks(t, "Resonate's SDK", err)
+	case err != nil:
+		t.Fatal(err)
 	}
 	return dir
 }

@@ -150,11 +150,20 @@ func (n *Node) ready(ctx context.Context) error {
 	return body.Close()
 }
 
-// Addrs are the addresses for clients and workers.
+// Addrs are the gRPC addresses for clients and workers.
 func (c *Cluster) Addrs() []string {
 	var out []string
 	for _, n := range c.nodes {
 		out = append(out, n.grpc)
+	}
+	return out
+}
+
+// URLs are those of the nodes' HTTP ports, in the order of Addrs.
+func (c *Cluster) URLs() []string {
+	var out []string
+	for _, n := range c.nodes {
+		out = append(out, "http://"+n.http)
 	}
 	return out
 }

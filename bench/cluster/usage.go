@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -159,8 +161,56 @@ func parseMetrics(r io.Reader) (map[string]float64, error) {
 // tick is the unit of CPU time in /proc: 1/100 s on every Linux platform that Go supports.
 const tick = 10 * time.Millisecond
 
-// Usage returns what the process has used, from /proc.
-func (p *Process) Usage() (Usage, error) { return usageOf(p.cmd.Process.Pid) }
+// Usage returns what the process and its child processes have used, from /proc. A child counts while it runs.
+func (p *Process) Usage() (Usage, error) {
+	pid := p.cmd.Process.Pid
+	used, err := usageOf(pid)
+	if err != nil {
+		return used, err
+	}
+	children, err := childrenOf(pid)
+	if err != nil {
+		return used, err
+	}
+	for _, child := range children {
+		u, err := usageOf(child)
+		if ended(err) != nil {
+			return used, err
+		}
+		used.add(u)
+	}
+	return used, nil
+}
+
+// ended drops the error of a process or thread that has ended meanwhile.
+func ended(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return gone(err)
+}
+
+// childrenOf lists the child processes of a process, whichever of its threads has started them.
+func childrenOf(pid int) (children []int, err error) {
+	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if ended(err) != nil {
+			return nil, err
+		}
+		for _, field := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", list, err)
+			}
+			children = append(children, child)
+		}
+	}
+	return children, nil
+}
 
 func usageOf(pid int) (Usage, error) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/"

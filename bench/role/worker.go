@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 
+	"perdure/bench/sdk"
 	"perdure/bench/workload"
 	"perdure/client"
 	"perdure/durable"
@@ -31,13 +32,16 @@ func beWorker(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 		return err
 	}
 	go untilClosed(in, cancel)
-	c, err := client.Dial(client.Options{Addrs: job.Addrs, Namespace: job.Namespace, Logger: quiet()})
+	work, err := workload.Find(job.Workload)
 	if err != nil {
 		return err
 	}
-	work, err := workload.Find(job.Workload)
+	if work[0].SDK {
+		return serveSDK(ctx, job, out)
+	}
+	c, err := client.Dial(client.Options{Addrs: job.Addrs, Namespace: job.Namespace, Logger: quiet()})
 	if err != nil {
-		return errors.Join(err, c.Close())
+		return err
 	}
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: "bench", Lease: job.Lease, Concurrency: work[0].Tasks(job.Load.Concurrency), Logger: quiet()})
 	workload.Register(w)
@@ -53,6 +57,23 @@ func beWorker(ctx context.Context, cancel context.CancelCauseFunc, in *json.Deco
 	case err = <-ended:
 	}
 	return errors.Join(err, c.Close())
+}
+
+// serveSDK serves the functions of Resonate's SDK until stdin is closed.
+func serveSDK(ctx context.Context, job workload.Job, out *answers) error {
+	p, err := sdk.Start(ctx, job.SDK, sdk.Worker, job.URLs)
+	if err != nil {
+		return err
+	}
+	if err := out.send(answer{Ready: true}); err != nil {
+		return errors.Join(err, p.Close())
+	}
+	select {
+	case <-ctx.Done():
+		return p.Close()
+	case <-p.Done():
+		return errors.Join(errors.New("the SDK's worker has ended"), p.Close())
+	}
 }
 
 // quiet logs what is wrong.

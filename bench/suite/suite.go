@@ -42,6 +42,8 @@ func (c Cell) String() string {
 type Options struct {
 	// Node is the server's binary. Load is the binary of the worker and the client, which is this program's.
 	Node, Load string
+	// SDK is the folder of sdk.Install, for workloads that need it.
+	SDK string
 	// Env is added to the environment of nodes.
 	Env []string
 	// Warmup and Duration are those of a cell. Count, if not 0, replaces both by a number of operations.
@@ -186,7 +188,7 @@ func (s *stand) job(cell Cell) (workload.Job, error) {
 	if cell.Workload.Counted {
 		l = load.Options{Concurrency: cell.Concurrency, Count: s.o.Sleepers}
 	}
-	job := workload.Job{Workload: cell.Workload.Name, Addrs: s.cluster.Addrs(), Prefix: "bench-" + hex.EncodeToString(tag[:]),
+	job := workload.Job{Workload: cell.Workload.Name, Addrs: s.cluster.Addrs(), URLs: s.cluster.URLs(), SDK: s.o.SDK, Prefix: "bench-" + hex.EncodeToString(tag[:]),
 		Payload: cell.Payload, Load: l, Spread: s.o.Spread, Lead: s.o.Lead, Lease: s.o.Lease}
 	if s.filled != nil {
 		job.Prefix, job.First = s.filled.Prefix, s.filled.First

@@ -2,6 +2,7 @@ package suite_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -13,8 +14,10 @@ import (
 
 	"perdure/bench/cluster"
 	"perdure/bench/role"
+	"perdure/bench/sdk"
 	"perdure/bench/suite"
 	"perdure/bench/workload"
+	"perdure/internal/resonatesdk"
 	"perdure/internal/testkit"
 )
 
@@ -46,7 +49,7 @@ func TestEachWorkload(t *testing.T) {
 	o := options(t)
 	var cells []suite.Cell
 	for _, w := range workload.All() {
-		if !w.Killed && !w.Large { // a kill needs a window
+		if !w.Killed && !w.Large && !w.SDK { // a kill needs a window; TestSDK has the SDK
 			cells = append(cells, suite.Cell{Workload: w, Nodes: 1, Concurrency: 4, Payload: 64})
 		}
 	}
@@ -69,6 +72,39 @@ func TestEachWorkload(t *testing.T) {
 	}
 	if len(figures) != len(cells) {
 		t.Errorf("%d cells have figures, not %d", len(figures), len(cells))
+	}
+}
+
+// TestSDK: each call of Resonate's SDK has its result, takes no more requests than the protocol needs, and counts the CPU of
+// the SDK's processes.
+func TestSDK(t *testing.T) {
+	o := options(t)
+	o.SDK = t.TempDir()
+	switch err := sdk.Install(t.Context(), o.SDK); {
+	case errors.Is(err, resonatesdk.ErrUnavailable):
+		testkit.Lacks(t, "Resonate's SDK", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	// task.create, promise.register_listener and task.fulfill; two task.fence for each step. With rpc promise.create and
+	// promise.register_listener; the rest is the worker's.
+	requests := map[string]float64{"resonate-run": 3, "resonate-steps": 9, "resonate-rpc": 2}
+	var cells []suite.Cell
+	for _, w := range workload.All() {
+		if w.SDK {
+			cells = append(cells, suite.Cell{Workload: w, Nodes: 1, Concurrency: 4, Payload: 64})
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	figures, err := suite.Run(ctx, o, cells)
+	if err != nil || len(figures) != len(requests) {
+		t.Fatalf("%d cells have figures, not %d: %v", len(figures), len(requests), err)
+	}
+	for _, f := range figures {
+		if f.Counted != 10 || f.ClientCPU <= 0 || f.Commands <= 0 || f.Extra[workload.SDKRequests] != requests[f.Workload] {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

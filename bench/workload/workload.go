@@ -3,7 +3,7 @@
 //
 // It promises that a figure is of work that was done: each operation checks its result, and at the end each workload
 // compares the cluster's state with the number of operations that began. A workload knows a cluster from outside only,
-// by its client and worker libraries.
+// by its client and worker libraries, by requests of Resonate's protocol and by Resonate's SDK.
 //
 // The worker's process and the client's process both know all workloads:
 //
@@ -28,6 +28,9 @@ import (
 type Job struct {
 	Workload string   `json:"workload"`
 	Addrs    []string `json:"addrs"`
+	// URLs are the nodes' HTTP ports. SDK is the folder of Resonate's SDK; empty if it is not installed.
+	URLs []string `json:"urls,omitempty"`
+	SDK  string   `json:"sdk,omitempty"`
 	// Namespace is that of all that the job makes; the default one if empty.
 	Namespace string `json:"namespace,omitempty"`
 	// Prefix begins the ids of everything that the job makes; no two jobs of a cluster have the same.
@@ -78,6 +81,8 @@ type Workload struct {
 	Killed bool
 	// Large says that one operation takes seconds.
 	Large bool
+	// SDK says that worker and client run Resonate's SDK, which needs npm.
+	SDK bool
 
 	register []durable.Registration
 	run      func(ctx context.Context, e *env) (*Result, error)
@@ -94,7 +99,8 @@ func (w *Workload) Tasks(underWay int) int {
 
 // All are the workloads, in order.
 func All() []*Workload {
-	return []*Workload{echo, steps, fanOut, signal, promise, increments, sleepers, failover, dag, largeGraph, appends, reads, staleReads, bank}
+	return []*Workload{echo, steps, fanOut, signal, promise, increments, sleepers, failover, dag, largeGraph, appends, reads, staleReads,
+		resonateRun, resonateSteps, resonateRPC, resonatePromise, bank}
 }
 
 // offending are the workloads of namespaces beyond their quotas, which run beside another one.

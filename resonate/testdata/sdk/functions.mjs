@@ -1,13 +1,7 @@
 // The functions of the test's workers. LOG gets a line for what happens outside of promises.
+import "./node20.mjs";
 import { appendFileSync } from "node:fs";
 import { Never } from "@resonatehq/sdk";
-
-// Node 20 lacks what the SDK takes from Node 22.
-Promise.withResolvers ??= () => {
-  const out = {};
-  out.promise = new Promise((resolve, reject) => Object.assign(out, { resolve, reject }));
-  return out;
-};
 
 export const pid = process.env.PID ?? "";
 
