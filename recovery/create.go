@@ -16,6 +16,8 @@ type CreateRequest struct {
 	Timer, External bool
 	TimeoutAt       int64
 	DelayUntil      int64
+	// CreatedAt is an earlier time than now that counts as the creation; 0, or a later time: now.
+	CreatedAt int64
 }
 
 // Created is the answer to [Create] and [CreateAcquired]: the stored objects at the time of the request,
@@ -78,6 +80,10 @@ func existing(s Store, now int64, id string) (Created, bool) {
 // build returns what the request makes at now: a promise, pending or born settled, and its task,
 // pending without a timer yet, or fulfilled.
 func (req CreateRequest) build(now int64, tags []Tag) Created {
+	created := now
+	if req.CreatedAt > 0 {
+		created = req.CreatedAt
+	}
 	p := Promise{
 		ID:          req.ID,
 		Incarnation: req.Incarnation,
@@ -88,7 +94,7 @@ func (req CreateRequest) build(now int64, tags []Tag) Created {
 		Timer:       req.Timer,
 		External:    req.External,
 		TimeoutAt:   req.TimeoutAt,
-		CreatedAt:   min(now, req.TimeoutAt),
+		CreatedAt:   min(created, now, req.TimeoutAt),
 		DelayUntil:  req.DelayUntil,
 	}
 	c := Created{Promise: p.At(now), New: true}
@@ -115,6 +121,8 @@ func (req CreateRequest) check(op string) ([]Tag, error) {
 		return nil, invalid(op, req.ID, RuleBorn, "")
 	case req.TimeoutAt < 0:
 		return nil, invalid(op, req.ID, RuleTimes, "the deadline is negative")
+	case req.CreatedAt < 0:
+		return nil, invalid(op, req.ID, RuleTimes, "the creation is negative")
 	case req.DelayUntil < 0:
 		return nil, invalid(op, req.ID, RuleTimes, "the delay is negative")
 	case req.DelayUntil > 0 && req.Target == "":

@@ -57,6 +57,22 @@ func TestCreate(t *testing.T) {
 			effects:  []string{"execute a#7 v0 to w"},
 			deadline: true,
 		},
+		"created earlier": {
+			req:     with(func(r *CreateRequest) { r.CreatedAt = 4 }),
+			promise: "promise a#7 pending timeout=1000 created=4 param=in",
+		},
+		"created later than now": {
+			req:     with(func(r *CreateRequest) { r.CreatedAt = 11 }),
+			promise: "promise a#7 pending timeout=1000 created=10 param=in",
+		},
+		"created earlier, deadline past": {
+			req:     with(func(r *CreateRequest) { r.CreatedAt, r.TimeoutAt = 4, 7 }),
+			promise: "promise a#7 rejected_timedout timeout=7 created=4 settled=7 param=in",
+		},
+		"created after its deadline": {
+			req:     with(func(r *CreateRequest) { r.CreatedAt, r.TimeoutAt = 8, 7 }),
+			promise: "promise a#7 rejected_timedout timeout=7 created=7 settled=7 param=in",
+		},
 		"deadline now": {
 			req:     with(func(r *CreateRequest) { r.TimeoutAt = 10 }),
 			promise: "promise a#7 rejected_timedout timeout=10 created=10 settled=10 param=in",

@@ -64,6 +64,7 @@ func (t *txn) clientPromise(ns string, req *perdurev1.CreateClientPromiseRequest
 	out := recovery.CreateRequest{
 		ID: req.Id, Incarnation: t.index, Param: req.Param.GetData(), Tags: state.ClientTags(tags, form, headers),
 		Timer: is(state.TagTimer, "true"), External: is(state.TagExternal, "true") || is(state.TagScope, "global"), TimeoutAt: req.TimeoutAtMs,
+		CreatedAt: req.CreatedAtMs,
 	}
 	if address, ok := given.Tag(state.TagTarget); ok {
 		if refused := checkAddress(ns, req.Id, address); refused != nil {

@@ -284,7 +284,10 @@ type CreateClientPromiseRequest struct {
 	// resonate:scope ("global": others may wait for the promise).
 	Tags map[string]string `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The deadline, in unix milliseconds. One that has passed creates a promise that is settled by it.
-	TimeoutAtMs   int64 `protobuf:"varint,6,opt,name=timeout_at_ms,json=timeoutAtMs,proto3" json:"timeout_at_ms,omitempty"`
+	TimeoutAtMs int64 `protobuf:"varint,6,opt,name=timeout_at_ms,json=timeoutAtMs,proto3" json:"timeout_at_ms,omitempty"`
+	// The time that counts as its creation, in unix milliseconds, such as that of a schedule's run; 0, or a time that has not
+	// come: the time of the command.
+	CreatedAtMs   int64 `protobuf:"varint,7,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,6 +360,13 @@ func (x *CreateClientPromiseRequest) GetTags() map[string]string {
 func (x *CreateClientPromiseRequest) GetTimeoutAtMs() int64 {
 	if x != nil {
 		return x.TimeoutAtMs
+	}
+	return 0
+}
+
+func (x *CreateClientPromiseRequest) GetCreatedAtMs() int64 {
+	if x != nil {
+		return x.CreatedAtMs
 	}
 	return 0
 }
@@ -1638,14 +1648,15 @@ const file_perdure_v1_client_tasks_proto_rawDesc = "" +
 	"\apromise\x18\x02 \x01(\v2\x13.perdure.v1.PromiseR\apromise\x12)\n" +
 	"\x05ready\x18\x03 \x03(\v2\x13.perdure.v1.PromiseR\x05ready\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x04 \x01(\x04R\treadIndex\"\xc7\x02\n" +
+	"read_index\x18\x04 \x01(\x04R\treadIndex\"\xeb\x02\n" +
 	"\x1aCreateClientPromiseRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12'\n" +
 	"\x05param\x18\x04 \x01(\v2\x11.perdure.v1.ValueR\x05param\x12D\n" +
 	"\x04tags\x18\x05 \x03(\v20.perdure.v1.CreateClientPromiseRequest.TagsEntryR\x04tags\x12\"\n" +
-	"\rtimeout_at_ms\x18\x06 \x01(\x03R\vtimeoutAtMs\x1a7\n" +
+	"\rtimeout_at_ms\x18\x06 \x01(\x03R\vtimeoutAtMs\x12\"\n" +
+	"\rcreated_at_ms\x18\a \x01(\x03R\vcreatedAtMs\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x01\n" +
