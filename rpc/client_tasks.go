@@ -3,8 +3,6 @@ package rpc
 import (
 	"context"
 	"net/url"
-	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -13,6 +11,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/id"
+	"perdure/partition"
 )
 
 // clientTasks serves clients of the recovery protocol.
@@ -305,30 +304,17 @@ func searchLimit(n uint32) error {
 	return nil
 }
 
-// search merges what the partitions have found, ascending by id. A partition's cursor is up to where it has looked.
-func search[T interface{ GetId() string }](s *Server, limit uint32, part func(partition uint32) ([]T, string, error)) (all []T, cursor string, err error) {
+// search merges what the partitions have found, ascending by id.
+func search[T interface{ GetId() string }](s *Server, limit uint32, part func(partition uint32) ([]T, string, error)) (page []T, cursor string, err error) {
 	if limit == 0 {
 		limit = 100
 	}
-	for p := range s.router.Partitions() {
-		found, at, err := part(p)
-		if err != nil {
+	pages, cursors := make([][]T, s.router.Partitions()), make([]string, s.router.Partitions())
+	for p := range pages {
+		if pages[p], cursors[p], err = part(uint32(p)); err != nil {
 			return nil, "", err
 		}
-		all = append(all, found...)
-		if at != "" && (cursor == "" || at < cursor) {
-			cursor = at
-		}
 	}
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(a.GetId(), b.GetId()) })
-	// Beyond where a partition has stopped, it may have more that comes before the others'.
-	if cursor != "" {
-		all = slices.DeleteFunc(all, func(x T) bool { return x.GetId() > cursor })
-	}
-	if len(all) > int(limit) {
-		clear(all[limit:])
-		all = all[:limit]
-		cursor = all[limit-1].GetId()
-	}
-	return all, cursor, nil
+	page, cursor = partition.MergePages(pages, cursors, T.GetId, int(limit))
+	return page, cursor, nil
 }
