@@ -104,7 +104,10 @@ func (c ids) promiseRecord(p *perdurev1.Promise) Promise {
 	}
 	if p.GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING {
 		at := p.GetSettledAtMs()
-		out.SettledAt, out.Value = &at, outcomeValue(p.GetValue())
+		out.SettledAt = &at
+		if p.GetState() != perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT { // its value is empty
+			out.Value = outcomeValue(p.GetValue())
+		}
 	}
 	return out
 }
@@ -144,12 +147,14 @@ func (c ids) scheduleRecord(s *perdurev1.Schedule) Schedule {
 	return out
 }
 
-// In the compatibility mode a stored id has a ':' before its first '.' unless an earlier ':' ends its origin: the
-// client's wf.0.1 is stored as wf:.0.1. So the whole lineage has one origin and lies in one partition.
+// In the compatibility mode the stored id has one ':' more at the end of its origin if a '.' follows there: the client's
+// wf.0.1 is stored as wf:.0.1, and its wf:.0 as wf::.0. So the whole lineage has one origin and lies in one partition, and
+// two ids of clients are never one stored id.
 
 // inward returns the stored id of a client's.
 func (c ids) inward(s string) string {
-	if i := strings.IndexAny(s, ":."); c.dotted && i >= 0 && s[i] == '.' {
+	i := strings.IndexAny(s, ":.")
+	if c.dotted && i >= 0 && strings.HasPrefix(strings.TrimLeft(s[i:], ":"), ".") {
 		return s[:i] + ":" + s[i:]
 	}
 	return s
@@ -157,7 +162,8 @@ func (c ids) inward(s string) string {
 
 // outward is the inverse of inward.
 func (c ids) outward(s string) string {
-	if i := strings.IndexByte(s, ':'); c.dotted && i >= 0 && strings.HasPrefix(s[i+1:], ".") {
+	i := strings.IndexAny(s, ":.")
+	if c.dotted && i >= 0 && s[i] == ':' && strings.HasPrefix(strings.TrimLeft(s[i:], ":"), ".") {
 		return s[:i] + s[i+1:]
 	}
 	return s

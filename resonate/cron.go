@@ -79,3 +79,28 @@ func (t timetable) next(after int64) (at int64, ok bool) {
 	when := t.schedule.Next(time.UnixMilli(after).UTC())
 	return when.UnixMilli(), !when.IsZero()
 }
+
+// latest is the first of the last maxCatchUp occurrences from one on until now. It looks back from now over a window that
+// doubles, so that its cost does not grow with the occurrences before.
+func (t timetable) latest(from, now int64) int64 {
+	for window := time.Hour.Milliseconds(); ; window *= 2 {
+		at, ok, whole := from, true, now-from <= window
+		if !whole {
+			at, ok = t.next(now - window)
+		}
+		recent := make([]int64, 0, maxCatchUp)
+		for n := 0; ok && at <= now; n++ {
+			if len(recent) < maxCatchUp {
+				recent = append(recent, at)
+			} else {
+				recent[n%maxCatchUp] = at
+			}
+			if at, ok = t.next(at); len(recent) == maxCatchUp && (!ok || at > now) {
+				return recent[(n+1)%maxCatchUp]
+			}
+		}
+		if whole {
+			return from
+		}
+	}
+}

@@ -18,6 +18,8 @@ type envelope struct {
 	corrID string
 	auth   string
 	data   json.RawMessage
+	// debugTime is the time at which a server in debug mode performs the request, in Unix milliseconds; nil: not given.
+	debugTime *int64
 }
 
 // response is an answer: data is an object for 200 and 300, a sentence otherwise.
@@ -83,7 +85,8 @@ func readEnvelope(body []byte) (envelope, *Refusal) {
 	e.auth = head.optionalText("auth")
 	head.optionalText("resonate:origin")
 	if head.has("resonate:debug_time") {
-		head.number("resonate:debug_time", 0, false) // for servers in debug mode; this one has none
+		at := head.number("resonate:debug_time", 0, false)
+		e.debugTime = &at
 	}
 	switch {
 	case head.err != nil:

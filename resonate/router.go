@@ -1,7 +1,6 @@
 package resonate
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"slices"
@@ -31,14 +30,26 @@ const searchReads = 16
 // NewStore makes the Store that sends operations to the partitions' leaders, wherever they are. Its promises are those of
 // one namespace. dotted is [Options.DottedIDs].
 func NewStore(router *partition.Router, namespace string, dotted bool) Store {
-	return &leaders{router: router, namespace: namespace, ids: ids{dotted: dotted}}
+	return &leaders{router: router, namespace: namespace, ids: ids{dotted: dotted}, now: func(context.Context) int64 { return time.Now().UnixMilli() }}
 }
 
-// leaders is the Store of a node.
+// partitions are what performs a Store's operations: *partition.Router, or the one partition of a Sandbox.
+type partitions interface {
+	Partitions() uint32
+	PartitionOf(namespace, id string) uint32
+	// Propose has the partition of the command's id apply it. Read reads a partition. Errors are *api.Error or *Refusal.
+	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
+	Read(ctx context.Context, partition uint32, level group.Level, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error)
+}
+
+// leaders is the Store over partitions.
 type leaders struct {
-	router    *partition.Router
+	router    partitions
 	namespace string
 	ids       ids
+	// now is the time of an operation, in Unix milliseconds, for what the partitions do not compute: the first run of a
+	// schedule.
+	now func(ctx context.Context) int64
 }
 
 // propose has the partition of an id apply a command. It repeats the command under one request id until ctx ends, so the
@@ -118,7 +129,7 @@ func (l *leaders) Promise(ctx context.Context, id string) (Promise, error) {
 // create is the content of a command that creates a promise.
 func (l *leaders) create(req NewPromise) *perdurev1.CreateClientPromiseRequest {
 	return &perdurev1.CreateClientPromiseRequest{
-		Namespace: l.namespace, Id: l.ids.inward(req.ID), Param: req.Param.stored(), Tags: req.Tags, TimeoutAtMs: req.TimeoutAt}
+		Namespace: l.namespace, Id: l.ids.inward(req.ID), Param: req.Param.stored(), Tags: req.Tags, TimeoutAtMs: req.TimeoutAt, CreatedAtMs: req.CreatedAt}
 }
 
 // settle is the content of a command that settles a promise.
@@ -345,7 +356,7 @@ func (l *leaders) schedule(reply interface {
 }
 
 func (l *leaders) CreateSchedule(ctx context.Context, req NewSchedule, next func(after int64) (at int64, ok bool)) (Schedule, error) {
-	first, ok := next(time.Now().UnixMilli())
+	first, ok := next(l.now(ctx))
 	if !ok {
 		return Schedule{}, bad("data.cron %q never occurs", cut(req.Cron))
 	}
@@ -406,26 +417,6 @@ func merge[T any](ctx context.Context, l *leaders, req Search, key func(T) strin
 	if err := parts.Wait(); err != nil {
 		return nil, "", err
 	}
-	page, cursor := mergePages(pages, cursors, key, req.Limit)
+	page, cursor := partition.MergePages(pages, cursors, key, req.Limit)
 	return page, l.ids.outward(cursor), nil
-}
-
-// mergePages merges pages that ascend by key. A partition with a cursor has more behind it, so nothing behind the least
-// cursor is known to be next.
-func mergePages[T any](pages [][]T, cursors []string, key func(T) string, limit int) (page []T, cursor string) {
-	for _, c := range cursors {
-		if c != "" && (cursor == "" || c < cursor) {
-			cursor = c
-		}
-	}
-	page = slices.Concat(pages...)
-	slices.SortFunc(page, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
-	if cursor != "" {
-		page = slices.DeleteFunc(page, func(t T) bool { return key(t) > cursor })
-	}
-	if len(page) > limit {
-		page = page[:limit]
-		cursor = key(page[limit-1])
-	}
-	return page, cursor
 }

@@ -30,7 +30,7 @@ func firedID(template, schedule string, at int64) string {
 func (s Schedule) fired(at int64) NewPromise {
 	id := firedID(s.PromiseID, s.ID, at)
 	return NewPromise{
-		ID: id, Param: s.PromiseParam, TimeoutAt: min(at+s.PromiseTimeout, maxMS),
+		ID: id, Param: s.PromiseParam, TimeoutAt: min(at+s.PromiseTimeout, maxMS), CreatedAt: at,
 		Tags: stamped(s.PromiseTags, map[string]string{tagSchedule: s.ID, tagOrigin: id, tagBranch: id, tagParent: id, tagPrefix: id}),
 	}
 }

@@ -25,16 +25,15 @@ const (
 type Scheduler struct {
 	leaders *leaders
 	log     *slog.Logger
-	now     func() time.Time
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// StartScheduler starts a Scheduler over the Store of [NewStore]; Close ends it.
-func StartScheduler(store Store, log *slog.Logger) *Scheduler {
+// StartScheduler starts a Scheduler over the Store of [NewStore] and the node's replicas; Close ends it.
+func StartScheduler(store Store, replicas []*group.Replica, log *slog.Logger) *Scheduler {
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Scheduler{leaders: store.(*leaders), log: log, now: time.Now, stop: stop}
-	for _, replica := range s.leaders.router.Replicas() {
+	s := &Scheduler{leaders: store.(*leaders), log: log, stop: stop}
+	for _, replica := range replicas {
 		s.running.Go(func() { s.serve(ctx, replica) })
 	}
 	return s
@@ -57,22 +56,25 @@ func (s *Scheduler) serve(ctx context.Context, replica *group.Replica) {
 		case <-ticks.C:
 		}
 		if replica.Serving() {
-			s.runDue(ctx, replica)
+			// This node's own state suffices: what it does not have yet is run at the next look.
+			s.runDue(ctx, time.Now().UnixMilli(), func(ctx context.Context, q *commandv1.Query) (*commandv1.QueryReply, error) {
+				reply, _, err := replica.Query(ctx, group.Stale, q)
+				return reply, err
+			})
 		}
 	}
 }
 
-// runDue runs the schedules of a partition that are due. This node's own state suffices: what it does not have yet is run
-// at the next look.
-func (s *Scheduler) runDue(ctx context.Context, replica *group.Replica) {
+// runDue runs the schedules of a partition that are due at a time. ask queries the partition.
+func (s *Scheduler) runDue(ctx context.Context, now int64, ask func(context.Context, *commandv1.Query) (*commandv1.QueryReply, error)) {
 	for cursor := ""; ; {
-		reply, _, err := replica.Query(ctx, group.Stale, &commandv1.Query{Namespace: s.leaders.namespace, Kind: &commandv1.Query_Schedules{
-			Schedules: &perdurev1.SearchSchedulesRequest{Namespace: s.leaders.namespace, DueMs: s.now().UnixMilli(), Cursor: cursor}}})
+		reply, err := ask(ctx, &commandv1.Query{Namespace: s.leaders.namespace, Kind: &commandv1.Query_Schedules{
+			Schedules: &perdurev1.SearchSchedulesRequest{Namespace: s.leaders.namespace, DueMs: now, Cursor: cursor}}})
 		if err != nil {
 			return // the replica serves no more
 		}
 		for _, due := range reply.GetSchedules().Schedules {
-			if err := s.run(ctx, due); err != nil && ctx.Err() == nil {
+			if err := s.run(ctx, due, now); err != nil && ctx.Err() == nil {
 				s.log.Warn("cannot run schedule", "event", "schedule_failed", "namespace", due.Namespace, "schedule", due.Id, "error", err)
 			}
 		}
@@ -82,16 +84,16 @@ func (s *Scheduler) runDue(ctx context.Context, replica *group.Replica) {
 	}
 }
 
-// run makes up for the runs of one schedule that are due.
-func (s *Scheduler) run(ctx context.Context, due *perdurev1.Schedule) error {
+// run makes up for the runs of one schedule that are due at now.
+func (s *Scheduler) run(ctx context.Context, due *perdurev1.Schedule, now int64) error {
 	table, err := parseCron(due.Cron)
 	if err != nil {
 		return err
 	}
-	now := s.now().UnixMilli()
-	at, left := s.latest(table, due.NextRunAtMs, now)
-	if left > 0 {
-		s.log.Warn("missed runs left out", "event", "schedule_runs_left_out", "namespace", due.Namespace, "schedule", due.Id, "runs", left)
+	at := table.latest(due.NextRunAtMs, now)
+	if at != due.NextRunAtMs {
+		s.log.Warn("missed runs left out", "event", "schedule_runs_left_out", "namespace", due.Namespace, "schedule", due.Id,
+			"from", time.UnixMilli(due.NextRunAtMs).UTC(), "until", time.UnixMilli(at).UTC())
 	}
 	for ran := due.NextRunAtMs; ; {
 		if _, err := s.leaders.CreatePromise(ctx, s.leaders.ids.scheduleRecord(due).fired(at)); err != nil {
@@ -101,7 +103,7 @@ func (s *Scheduler) run(ctx context.Context, due *perdurev1.Schedule) error {
 			s.log.Warn("schedule makes no valid promise", "event", "schedule_invalid", "namespace", due.Namespace, "schedule", due.Id, "error", err)
 		}
 		next, ok := table.next(at)
-		if !ok {
+		if !ok || next > maxMS {
 			next = maxMS
 		}
 		reply, err := s.leaders.propose(ctx, &commandv1.Command{Id: due.Id, Kind: &commandv1.Command_AdvanceSchedule{AdvanceSchedule: &perdurev1.AdvanceScheduleRequest{
@@ -113,17 +115,4 @@ func (s *Scheduler) run(ctx context.Context, due *perdurev1.Schedule) error {
 			return nil // another leader runs it, or it is another schedule now
 		}
 	}
-}
-
-// latest is the first of the last maxCatchUp runs from one on that are due, and how many are before it.
-func (s *Scheduler) latest(table timetable, from, now int64) (at int64, left int) {
-	recent := make([]int64, 0, maxCatchUp)
-	for ok := true; ok && from <= now; from, ok = table.next(from) {
-		if len(recent) == maxCatchUp {
-			recent = append(recent[:0], recent[1:]...)
-			left++
-		}
-		recent = append(recent, from)
-	}
-	return recent[0], left
 }

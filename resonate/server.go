@@ -42,6 +42,9 @@ type Options struct {
 	// DottedIDs is the compatibility mode of SDKs that join ids with '.' only: the origin of an id ends at its first ':' or
 	// '.', and the tags of the lineage are not checked.
 	DottedIDs bool
+	// Sandbox turns debug mode on: debug requests are served, and requests name their time. Store is the sandbox's. nil:
+	// debug requests are answered by 403, and times of requests ignored.
+	Sandbox *Sandbox
 	// Logger gets answers that could not be encoded; nil for none.
 	Logger *slog.Logger
 }
@@ -199,14 +202,20 @@ func (s *Server) handle(req *http.Request, body []byte) response {
 		return refused(e, r)
 	}
 	perform, known := operations[e.kind]
+	if !known && s.opts.Sandbox != nil {
+		perform, known = debugOperations[e.kind]
+	}
 	switch {
-	case strings.HasPrefix(e.kind, "debug."):
-		return refused(e, refuse(http.StatusForbidden, "debug requests need a server in debug mode, which this one does not have"))
+	case !known && strings.HasPrefix(e.kind, "debug.") && s.opts.Sandbox == nil:
+		return refused(e, refuse(http.StatusForbidden, "%s needs a server in debug mode, which this one is not", cut(e.kind)))
 	case !known:
 		return refused(e, bad("kind %q is unknown", cut(e.kind)))
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), answerTimeout)
 	defer cancel()
+	if e.debugTime != nil && s.opts.Sandbox != nil {
+		ctx = withDebugTime(ctx, *e.debugTime)
+	}
 	status, data, err := perform(s, ctx, e)
 	if err != nil {
 		return refused(e, refusalOf(err))

@@ -63,6 +63,9 @@ func (p port) post(t testing.TB, body string) (status int, kind, corrID string, 
 		t.Errorf("answer %s has a null", text)
 	}
 	_, object := out.Data.(map[string]any)
+	if _, list := out.Data.([]any); list && out.Kind == "debug.tick" {
+		object = true
+	}
 	if _, sentence := out.Data.(string); object != (out.Head.Status == 200 || out.Head.Status == 300) || sentence == object {
 		t.Errorf("status %d with data %v", out.Head.Status, out.Data)
 	}

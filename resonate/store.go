@@ -56,6 +56,8 @@ type NewPromise struct {
 	Timer, External bool
 	// DelayUntil is the earliest time of the first execute message, in Unix milliseconds; 0 for at once.
 	DelayUntil int64
+	// CreatedAt is the time that a schedule's run was due, in Unix milliseconds; 0 for the time of the operation.
+	CreatedAt int64
 }
 
 // Settlement describes how a promise ends. State is resolved, rejected or rejected_canceled.
