@@ -52,7 +52,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
 		DiskReserve:        c.DiskReserve,
-		MaxPendingCommands: c.MaxPendingCommands, MaxStreams: c.MaxStreams, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
+		MaxPendingCommands: c.MaxPendingCommands, MaxStreams: c.MaxStreams, ClientRetry: c.ResonateRetry, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Retention: c.retention(), RetentionInterval: c.RetentionInterval, Quotas: c.quotas(),
 		Logger: log, Rand: rand.Reader,

@@ -156,6 +156,15 @@ type Config struct {
 	ResonateDottedIDs bool
 	// ResonateOrigins are the origins of web pages that may call the Resonate protocol (CORS), "*" for any. Empty: none.
 	ResonateOrigins []string
+	// ResonateRetry is after what time the address of a task that no worker has acquired is told again, and the longest delay
+	// of a task that is released again and again: 100 ms to 24 h. A partition has that of the node that leads it.
+	ResonateRetry time.Duration
+	// ResonatePushTokenFile is a file with the bearer token that messages for HTTP addresses carry, in one line. Empty: none.
+	ResonatePushTokenFile string
+	// ResonateDebug serves the Resonate protocol in debug mode, for checkers of the protocol: requests set the clock, and
+	// debug.reset deletes everything. Its promises are in the memory of this node, apart from those of the partitions, and
+	// lost when it stops. Only for a node that is alone.
+	ResonateDebug bool
 
 	// AuditShare is the most of one processor that audits in the background take: each replica's state is checked by
 	// all rules, piece by piece. NoShare disables them. Their results are in the metrics and in `cluster status`.
@@ -242,6 +251,7 @@ func DefaultConfig() Config {
 		MaxRequestBytes:    rpc.DefaultRequestBytes,
 		HTTPNodes:          Off,
 		ResonateNamespace:  rpc.DefaultNamespace,
+		ResonateRetry:      30 * time.Second,
 		AuditShare:         3,
 		AuditInterval:      15 * time.Minute,
 		Retention:          []string{"30d"},

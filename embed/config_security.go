@@ -77,6 +77,8 @@ type security struct {
 	guard   *auth.Guard
 	// gossipKeys are the keys of the gossip; the first one encrypts.
 	gossipKeys [][]byte
+	// pushToken is what messages of the Resonate protocol to HTTP addresses carry; "" for none.
+	pushToken string
 }
 
 // openSecurity reads every file that the settings name. Problems come in one *ConfigError
@@ -108,6 +110,10 @@ func (c *Config) openSecurity(log *slog.Logger, registry prometheus.Registerer) 
 	if c.GossipKeyFile != "" {
 		s.gossipKeys, err = readGossipKeys(c.GossipKeyFile)
 		note(err, "gossip-key-file")
+	}
+	if c.ResonatePushTokenFile != "" {
+		s.pushToken, err = readPushToken(c.ResonatePushTokenFile)
+		note(err, "resonate-push-token-file")
 	}
 	if err = problemsError(problems); err == nil {
 		err = s.register(registry)
@@ -186,15 +192,20 @@ func (s *security) close() {
 	}
 }
 
+// readSecret reads a file; the error is without the path, which the problem names.
+func readSecret(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if cannotRead, ok := errors.AsType[*os.PathError](err); ok {
+		err = cannotRead.Err
+	}
+	return content, err
+}
+
 // readGossipKeys reads base64 keys, one for each line; empty lines and those that begin with # are passed
 // over. Its errors never contain a key.
 func readGossipKeys(path string) ([][]byte, error) {
-	content, err := os.ReadFile(path)
+	content, err := readSecret(path)
 	if err != nil {
-		var cannotRead *os.PathError
-		if errors.As(err, &cannotRead) {
-			err = cannotRead.Err
-		}
 		return nil, err
 	}
 	var keys [][]byte

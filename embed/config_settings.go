@@ -165,6 +165,12 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.ResonateDottedIDs }},
 	{Flag: "resonate-origins", Unit: "origin,…", Help: "web pages that may call the Resonate protocol (CORS)",
 		at: func(c *Config) any { return &c.ResonateOrigins }, check: checkOrigins},
+	{Flag: "resonate-retry", Unit: "duration", Help: "interval at which Resonate tasks are announced, 100ms to 24h",
+		at: func(c *Config) any { return &c.ResonateRetry }, check: durationBetween(100*time.Millisecond, 24*time.Hour)},
+	{Flag: "resonate-push-token-file", Unit: "file", Help: "bearer token of messages to HTTP addresses, one line",
+		at: func(c *Config) any { return &c.ResonatePushTokenFile }},
+	{Flag: "resonate-debug", Unit: "bool", Help: "serve Resonate's debug mode, from memory; one node only",
+		at: func(c *Config) any { return &c.ResonateDebug }},
 
 	{Flag: "audit-share", Unit: "percent", Help: "share of a core for background audits; 0 disables them",
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},

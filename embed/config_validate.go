@@ -60,6 +60,9 @@ func (c Config) problems(skip map[string]bool) []Problem {
 	c.checkDistinct(add)
 	c.checkCluster(add, skip)
 	c.checkRaftOrder(add, skip)
+	if c.ResonateDebug && (c.clustered() || len(c.Join) > 0) {
+		add("resonate-debug", "for a node that is alone: its promises are in the memory of one node, and no cluster can turn its clock back")
+	}
 
 	var problems []Problem
 	for i := range settings {

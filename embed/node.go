@@ -112,10 +112,13 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	case <-ctx.Done(): // the last step says so
 	}
 	// 5. The ports. Until the partitions have leaders, they answer that the node is not ready.
+	if n.resonate, err = cfg.newResonate(n.parts, log); err != nil {
+		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+	}
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers, MaxStreams: cfg.MaxStreams,
 		Outbound: cfg.outbound(), RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
-		TLS: n.security.clients, Auth: n.security.guard, Register: cfg.resonate(n.parts, n.security.guard, log).Register,
+		TLS: n.security.clients, Auth: n.security.guard, Register: n.resonate.server(n.security.guard).Register,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -127,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
 	// 7. The schedules and the HTTP targets of Resonate's clients, of the partitions that this node leads.
-	n.resonate = cfg.serveResonate(n.parts, log)
+	n.resonate.start(n.security.pushToken)
 	// 8. Backups, from the first moment at which this node leads.
 	if n.backups != nil {
 		source.node = n.parts

@@ -1,12 +1,15 @@
 package embed
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 
 	"perdure/partition"
+	"perdure/partition/addresses"
 	"perdure/resonate"
 	"perdure/resonate/poll"
 	"perdure/rpc"
@@ -24,12 +27,70 @@ func checkOrigins(value any) string {
 	return ""
 }
 
-// resonate makes the server of the Resonate protocol, which the HTTP port serves.
-func (c *Config) resonate(parts *partition.Node, guard *auth.Guard, log *slog.Logger) *resonate.Server {
+// maxPushToken bounds the bytes of the token of messages for HTTP addresses.
+const maxPushToken = 16 << 10
+
+// readPushToken reads a file with a bearer token: one line of printable ASCII. Its errors never contain the token.
+func readPushToken(path string) (string, error) {
+	content, err := readSecret(path)
+	if err != nil {
+		return "", err
+	}
+	token := bytes.TrimSpace(content)
+	if len(token) == 0 || len(token) > maxPushToken {
+		return "", fmt.Errorf("token of %d bytes is not of 1 to %d", len(token), maxPushToken)
+	}
+	for _, b := range token {
+		if b <= ' ' || b > '~' {
+			return "", errors.New("a token is one line of printable characters, without spaces")
+		}
+	}
+	return string(token), nil
+}
+
+// resonateService serves clients of the Resonate protocol: from the partitions, or in debug mode from a sandbox.
+type resonateService struct {
+	cfg   *Config
+	parts *partition.Node
+	log   *slog.Logger
+	store resonate.Store
+	// sandbox is nil unless in debug mode. The others are nil until start.
+	sandbox   *resonate.Sandbox
+	schedules *resonate.Scheduler
+	push      *rpc.Push
+}
+
+// newResonate makes the service. It starts nothing but a sandbox.
+func (c *Config) newResonate(parts *partition.Node, log *slog.Logger) (*resonateService, error) {
+	s := &resonateService{cfg: c, parts: parts, log: log, store: resonate.NewStore(parts.Router(), c.ResonateNamespace, c.ResonateDottedIDs)}
+	if !c.ResonateDebug {
+		return s, nil
+	}
+	var err error
+	if s.sandbox, err = resonate.NewSandbox(resonate.SandboxOptions{Namespace: c.ResonateNamespace, DottedIDs: c.ResonateDottedIDs,
+		Retry: c.ResonateRetry, MaxStreams: c.MaxStreams, Logger: log}); err != nil {
+		return nil, err
+	}
+	s.store = s.sandbox.Store()
+	log.Warn("the Resonate protocol is in debug mode: its promises are in memory and are not replicated", "event", "resonate_debug")
+	return s, nil
+}
+
+// streams has the streams of messages for clients.
+func (s *resonateService) streams() *addresses.Dispatcher {
+	if s.sandbox != nil {
+		return s.sandbox.Streams()
+	}
+	return s.parts.Addresses()
+}
+
+// server makes the server of the protocol, which the HTTP port serves.
+func (s *resonateService) server(guard *auth.Guard) *resonate.Server {
+	c := s.cfg
 	opts := resonate.Options{
-		Store:    resonate.NewStore(parts.Router(), c.ResonateNamespace, c.ResonateDottedIDs),
-		Messages: poll.New(parts.Addresses(), poll.Options{Namespace: c.ResonateNamespace, Encode: resonate.MessageEncoder(c.ResonateDottedIDs)}),
-		NotReady: parts.NotReady, Origins: c.ResonateOrigins, DottedIDs: c.ResonateDottedIDs, Logger: log,
+		Store: s.store, Sandbox: s.sandbox,
+		Messages: poll.New(s.streams(), poll.Options{Namespace: c.ResonateNamespace, Encode: resonate.MessageEncoder(c.ResonateDottedIDs)}),
+		NotReady: s.parts.NotReady, Origins: c.ResonateOrigins, DottedIDs: c.ResonateDottedIDs, Logger: s.log,
 	}
 	if guard != nil {
 		opts.Authenticate = func(r *http.Request, token string) (resonate.Caller, error) {
@@ -40,24 +101,25 @@ func (c *Config) resonate(parts *partition.Node, guard *auth.Guard, log *slog.Lo
 	return resonate.New(opts)
 }
 
-// resonateService is what a node does for clients of the Resonate protocol without being asked.
-type resonateService struct {
-	schedules *resonate.Scheduler
-	push      *rpc.Push
-}
-
-// serveResonate starts to run schedules and to post messages, for the partitions that the node leads. HTTP targets are
-// limited as HTTP nodes are: their addresses are chosen by clients, too.
-func (c *Config) serveResonate(parts *partition.Node, log *slog.Logger) *resonateService {
-	return &resonateService{
-		schedules: resonate.StartScheduler(resonate.NewStore(parts.Router(), c.ResonateNamespace, c.ResonateDottedIDs), log),
-		push: rpc.ServePush(rpc.PushConfig{Encode: resonate.MessageEncoder(c.ResonateDottedIDs), Policy: c.outbound(), Version: Version(), Logger: log},
-			parts.Addresses()),
+// start starts to run schedules and to post messages, for the partitions that the node leads. HTTP targets are limited as
+// HTTP nodes are: their addresses are chosen by clients, too.
+func (s *resonateService) start(token string) {
+	if s.sandbox == nil {
+		s.schedules = resonate.StartScheduler(s.store, s.parts.Router().Replicas(), s.log)
 	}
+	s.push = rpc.ServePush(rpc.PushConfig{Encode: resonate.MessageEncoder(s.cfg.ResonateDottedIDs), Policy: s.cfg.outbound(), Bearer: token,
+		Version: Version(), Logger: s.log}, s.streams())
 }
 
-// close ends both, while the partitions still serve.
+// close ends what the service has started, while the partitions still serve.
 func (s *resonateService) close() {
-	s.push.Close()
-	s.schedules.Close()
+	if s.push != nil {
+		s.push.Close()
+	}
+	if s.schedules != nil {
+		s.schedules.Close()
+	}
+	if s.sandbox != nil {
+		s.sandbox.Close()
+	}
 }

@@ -75,6 +75,9 @@ type Config struct {
 	AuditInterval time.Duration
 	// MaxStreams bounds the streams of clients at this node, over which they get messages for their addresses.
 	MaxStreams int
+	// ClientRetry is after what time the address of a pending client task is told again, in the partitions that this node
+	// leads; 0 means 30 s.
+	ClientRetry time.Duration
 	// Retention is for how long the partitions that this node leads keep what has ended; RetentionInterval is how long after
 	// the beginning of one round of purges the next begins.
 	Retention         retention.Policy
@@ -446,8 +449,9 @@ func (n *Node) newReplica(p uint32) *group.Replica {
 		Raft: n.raftConfig, Port: n.mux, Address: n.mux.Addr().String(), Addresses: n.cluster.Addresses(),
 		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
 		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level, Admit: n.quota.Admit,
-			DiskLevel:  func() disk.Level { return n.disk.majority(n.clock.Now()) },
-			DisksStuck: func() bool { return n.disk.quorum(n.clock.Now()) >= disk.Critical }},
+			DiskLevel:   func() disk.Level { return n.disk.majority(n.clock.Now()) },
+			DisksStuck:  func() bool { return n.disk.quorum(n.clock.Now()) >= disk.Critical },
+			ClientRetry: n.cfg.ClientRetry},
 	})
 }
 

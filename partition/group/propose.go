@@ -254,7 +254,7 @@ func (r *proposer) launch(batch []*proposal) *flight {
 		r.bulk.noteSmall()
 	}
 	f.reserved = r.dispatcher.Reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Grants: workers.Grants(f.reserved)}
+	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Grants: workers.Grants(f.reserved), ClientRetryMs: r.env.ClientRetry.Milliseconds()}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}

@@ -58,6 +58,8 @@ type Env struct {
 	Admit func(cmd *commandv1.Command, exists func() bool) (quota.Charge, *api.Error)
 	// DisksStuck reports that a majority's disks are critical, so that no leader proposes. It must not block.
 	DisksStuck func() bool
+	// ClientRetry is after what time a leader tells the address of a pending client task again; 0 means 30 s.
+	ClientRetry time.Duration
 }
 
 // Shared is what all groups of a node share. It is safe for concurrent use.
