@@ -23,6 +23,8 @@ type Setting struct {
 	Default string
 	// Bool says that the flag may be given without a value.
 	Bool bool
+	// List says that a value is a list with commas, and that a further flag continues it.
+	List bool
 	// Cluster marks a setting without a meaning for a node that is alone.
 	Cluster bool
 
@@ -51,6 +53,8 @@ func Settings() []Setting {
 		switch out[i].at(&defaults).(type) {
 		case *bool, *Switch:
 			out[i].Bool = true
+		case *[]string:
+			out[i].List = true
 		}
 	}
 	return out

@@ -60,7 +60,9 @@ func (p *process) rootCommand() *cobra.Command {
 
 Every flag is also an environment variable (PERDURE_ and the flag's name in
 capitals, with _ for -) and a key of the configuration file (the flag's name).
-Flags override the environment, the environment overrides the file.`,
+Flags override the environment, the environment overrides the file.
+A flag whose value is a list (…) may be repeated: the lists are joined. Of any other
+flag that is repeated the last one holds.`,
 		Example: `  node dev
   node start --node-id n1 --data /var/lib/perdure`,
 		Args:              cobra.NoArgs,

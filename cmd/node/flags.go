@@ -58,8 +58,11 @@ type settingValue struct {
 // String is the text: the default until the flag is given.
 func (v *settingValue) String() string { return v.text }
 
-// Set takes any text; embed.Load checks it.
+// Set takes any text; embed.Load checks it. A flag that is given again continues a list and replaces any other value.
 func (v *settingValue) Set(text string) error {
+	if v.setting.List && v.given {
+		text = v.text + "," + text
+	}
 	v.text, v.given = text, true
 	return nil
 }

@@ -304,6 +304,8 @@ func TestBadUsage(t *testing.T) {
 		{"start", "--tls-cert", "node.crt"},
 		{"start", "--partitions", "2", "--log-store", "sqlite", "--grpc-addr", "0.0.0.0:7400"},
 		{"start", "--config", filepath.Join(t.TempDir(), "none.yaml")},
+		{"start", "--quota", "a=open:10", "--quota", "a=open:20"}, {"start", "--retention", "30d", "--retention", "7d"},
+		{"start", "--retention", "forever", "--retention", "7d"},
 	} {
 		before := len(w.err.String())
 		if code := w.run(args); code != exitUsage {
@@ -356,6 +358,27 @@ func TestConfigFile(t *testing.T) {
 	cfg := receive(t, "the start", w.configs)
 	if cfg.NodeID != "from-flag" || cfg.LogLevel != "error" || cfg.File != path {
 		t.Errorf("starts with %+v", cfg)
+	}
+	w.signal(t, os.Interrupt)
+	receive(t, "the exit code", w.result)
+}
+
+// TestRepeatedFlags joins lists that are given in several flags; no rule for a namespace vanishes without a word.
+func TestRepeatedFlags(t *testing.T) {
+	n := newFakeNode()
+	w := running(n)
+	w.env["PERDURE_QUOTA"] = "c=open:9"
+	w.begin("dev", "--quota", "a=open:10", "--quota", "b=open:20", "--quota", "bytes:1GiB", "--quota=a=starts:5/s",
+		"--retention", "7d", "--retention", "a=forever,keep 10", "--node-id", "n1", "--node-id", "n2")
+	cfg := receive(t, "the start", w.configs)
+	if got, want := strings.Join(cfg.Quota, " "), "a=open:10 b=open:20 bytes:1GiB a=starts:5/s"; got != want {
+		t.Errorf("quotas %q, want %q", got, want)
+	}
+	if got, want := strings.Join(cfg.Retention, " | "), "7d | a=forever | keep 10"; got != want {
+		t.Errorf("retention %q, want %q", got, want)
+	}
+	if cfg.NodeID != "n2" {
+		t.Errorf("node id %q, want the last", cfg.NodeID)
 	}
 	w.signal(t, os.Interrupt)
 	receive(t, "the exit code", w.result)

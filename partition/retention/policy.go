@@ -43,6 +43,7 @@ type Policy struct {
 // scoped are rules of one sort: one for everything, and those by NAMESPACE or NAMESPACE/FUNCTION.
 type scoped[T comparable] struct {
 	otherwise T
+	set       bool // otherwise is a rule
 	rules     map[string]T
 }
 
@@ -59,13 +60,13 @@ func (s *scoped[T]) of(namespace, function string) T {
 	return s.otherwise
 }
 
-// set adds a rule; false if the scope has one of this sort.
-func (s *scoped[T]) set(scope string, v, none T) bool {
+// add adds a rule; false if the scope has one of this sort.
+func (s *scoped[T]) add(scope string, v T) bool {
 	if scope == "" {
-		if s.otherwise != none {
+		if s.set {
 			return false
 		}
-		s.otherwise = v
+		s.otherwise, s.set = v, true
 		return true
 	}
 	if _, twice := s.rules[scope]; twice {
@@ -89,7 +90,7 @@ func (s *scoped[T]) only(none T) bool {
 // "keep 1000" or "billing/charge=keep 1000" likewise for how many of each function, and of the promises of no execution, are kept in
 // each namespace. Of the ages and of the counts the most specific one holds; without one for all, everything else is kept.
 func ParsePolicy(rules []string) (Policy, error) {
-	p := Policy{read: true, ages: scoped[time.Duration]{forever, map[string]time.Duration{}}, counts: scoped[int]{keepAll, map[string]int{}}}
+	p := Policy{read: true, ages: scoped[time.Duration]{forever, false, map[string]time.Duration{}}, counts: scoped[int]{keepAll, false, map[string]int{}}}
 	for _, rule := range rules {
 		scope, text, has := strings.Cut(rule, "=")
 		if !has {
@@ -119,7 +120,7 @@ func (p *Policy) add(scope, text string) (ok bool, err error) {
 				return false, fmt.Errorf("keep 1 to %d, or %s", MostKept, KeepAll)
 			}
 		}
-		return p.counts.set(scope, count, keepAll), nil
+		return p.counts.add(scope, count), nil
 	}
 	age := forever
 	if text != Forever {
@@ -130,7 +131,7 @@ func (p *Policy) add(scope, text string) (ok bool, err error) {
 			return false, errors.New("at least 10m: until then a repeated start must find the execution of the first")
 		}
 	}
-	return p.ages.set(scope, age, forever), nil
+	return p.ages.add(scope, age), nil
 }
 
 // Of is how long an execution of a function is kept after its end; false for ever. A promise of no execution has the

@@ -44,7 +44,7 @@ func TestPolicy(t *testing.T) {
 	if _, limited := (Policy{}).Of("a", "f"); limited || !(Policy{}).keepsAll() {
 		t.Error("the zero policy purges")
 	}
-	for _, rules := range [][]string{{"9m"}, {"0d"}, {"x"}, {"=7d"}, {"a/=7d"}, {"a=7d", "a=8d"}, {"7d", "8d"}, {"a="}, {"-1d"},
+	for _, rules := range [][]string{{"9m"}, {"0d"}, {"x"}, {"=7d"}, {"a/=7d"}, {"a=7d", "a=8d"}, {"7d", "8d"}, {"a="}, {Forever, "7d"}, {"7d", Forever}, {"7d", "7d"}, {KeepAll, "keep 5"}, {"a=keep all", "a=keep 5"}, {"-1d"},
 		{"keep 0"}, {"keep -1"}, {"keep"}, {"keep 1000001"}, {"keep x"}, {"a=keep 1", "a=keep 2"}, {"keep 1", "keep 2"}, {"=keep 1"}} {
 		if p, err := ParsePolicy(rules); err == nil {
 			t.Errorf("%q is read as %+v", rules, p)
