@@ -19,7 +19,7 @@ const (
 	// deltaPrefix begins the names of deltas in the folder of a checkpoint.
 	deltaPrefix = "delta-"
 	// deltaCheck is after how many rows MakeDelta looks at its bounds.
-	deltaCheck = 4096
+	deltaCheck = 128
 )
 
 // DeltaLimitError says that the rows which two checkpoints do not share take more bytes than the caller wants.
@@ -33,7 +33,7 @@ func (e *DeltaLimitError) Error() string {
 type DeltaOptions struct {
 	// Limit bounds the bytes of the delta; 0: no bound.
 	Limit int64
-	// Spare is that of Options: it is asked before each further MiB.
+	// Spare is that of Options: it is asked for 1 MiB at the first row and after each 128 more.
 	Spare func(bytes int64) error
 	// Stop, if it returns an error, ends the work with it.
 	Stop func() error
@@ -112,7 +112,7 @@ func writeDelta(files vfs.FS, path string, from, to *ReadOnly, bounds DeltaOptio
 	o := &pebble.Options{FormatMajorVersion: format}
 	o.EnsureDefaults()
 	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(0, format.MaxTableFormat()))
-	rows, spared := 0, int64(0)
+	rows := 0
 	check := func() error {
 		if rows++; rows%deltaCheck != 1 {
 			return nil
@@ -126,8 +126,7 @@ func writeDelta(files vfs.FS, path string, from, to *ReadOnly, bounds DeltaOptio
 		if bounds.Limit > 0 && size > bounds.Limit {
 			return &DeltaLimitError{size, bounds.Limit}
 		}
-		if bounds.Spare != nil && size >= spared {
-			spared = size + 1<<20
+		if bounds.Spare != nil { // also without a change: the work keeps the tables of both checkpoints
 			return bounds.Spare(1 << 20)
 		}
 		return nil

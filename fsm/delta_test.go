@@ -141,6 +141,19 @@ func TestDeltaRefusals(t *testing.T) {
 	}
 }
 
+// TestDeltaAsksForSpace: the work keeps tables from being deleted, so it asks while it finds no change, too.
+func TestDeltaAsksForSpace(t *testing.T) {
+	_, files, from, to := cutStore(t)
+	rows, _ := rowsAt(t, files, from.Dir(files, "state"))
+	asked := 0
+	if _, err := MakeDelta("state", from, to, quietOn(files), DeltaOptions{Spare: func(int64) error { asked++; return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	if least := 1 + len(rows)/deltaCheck; least < 2 || asked < least {
+		t.Errorf("it asked %d times for %d rows, want %d, and 2 at least", asked, len(rows), least)
+	}
+}
+
 // TestDeltaOfDamage: whatever byte of a table of either checkpoint is damaged, there is an error, or the delta is the same.
 func TestDeltaOfDamage(t *testing.T) {
 	const places = 8

@@ -49,8 +49,8 @@ func (n *Node) close(ctx context.Context) error {
 	errs = append(errs, within(ctx, "the workers' sessions", func() error { n.dispatch.Close(); return nil }))
 	errs = append(errs, within(ctx, "the streams", func() error { n.addresses.Close(); return nil }))
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
-	n.logs.Close()
 	_ = raftgroup.Wait(ctx, n.diskDone)
+	n.logs.Close()
 	n.disk.Close()
 	return errors.Join(errs...)
 }

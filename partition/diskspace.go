@@ -113,15 +113,24 @@ func (d *diskSpace) report() *perdurev1.DiskStatus {
 		Reserve: uint64(st.Reserve), ReserveHeld: st.Held, Waiting: uint64(st.Waiting)}
 }
 
-// diskWatch notifies the other members of a disk that fills, and transfers leaderships to them.
+// diskWatch removes checkpoints from a disk that fills, notifies the other members, and transfers leaderships to them.
 type diskWatch struct{ n *Node }
 
-// run notifies the other members while this node's disk is low, and transfers its leaderships to
-// members that have space. It returns when the node's lifetime ends.
+// run removes one checkpoint of each replica in each round in which space is scarce. While this node's disk is low, it notifies
+// the other members, and transfers its leaderships to members that have space. It returns when the node's lifetime ends.
 func (w diskWatch) run() {
 	defer close(w.n.diskDone)
 	notified := disk.OK
 	for clock.Wait(w.n.lifetime, w.n.clock, diskEvery) {
+		if w.n.disk.Scarce() {
+			for _, r := range w.n.router.Replicas() {
+				r.DropCheckpoint()
+			}
+			w.n.disk.Measure() // else the next round might not know of that space
+		}
+		if w.n.identity.Alone() {
+			continue
+		}
 		members := w.n.cluster.Members()
 		w.n.disk.prune(members)
 		level := w.n.disk.Level()

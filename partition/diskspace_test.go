@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,9 +20,11 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/internal/clock"
+	"perdure/internal/fsync"
 	"perdure/internal/testkit"
 	"perdure/partition/disk"
 	"perdure/partition/group"
+	"perdure/partition/stable"
 )
 
 // testReserve is R of the tests' disks.
@@ -31,10 +34,11 @@ const testReserve = 1 << 20
 // a disk that another program has filled. The reserve takes its space, and gives it back.
 type fakeDisk struct {
 	free atomic.Int64
-	// each is what every write takes.
-	each    atomic.Int64
-	reserve int64
-	held    atomic.Bool
+	// each is what every write takes, checkpoint what the removal of a checkpoint of a cut gives back.
+	each       atomic.Int64
+	checkpoint atomic.Int64
+	reserve    int64
+	held       atomic.Bool
 }
 
 func newFakeDisk() *fakeDisk {
@@ -56,6 +60,10 @@ func (d *fakeDisk) fs(below vfs.FS) vfs.FS {
 				d.free.Add(d.reserve)
 			}
 		case errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpCreate, errorfs.OpMkdirAll, errorfs.OpRename:
+			if op.Kind == errorfs.OpRename && strings.Contains(op.Path, ".cuts") && !strings.HasSuffix(op.Path, fsync.TmpSuffix) {
+				d.free.Add(d.checkpoint.Load()) // its removal begins so
+				return nil
+			}
 			if d.free.Load() <= 0 {
 				return syscall.ENOSPC
 			}
@@ -144,6 +152,86 @@ func TestDiskLow(t *testing.T) {
 	if err := n.NotReady(); err != nil {
 		t.Errorf("with space again: %v", err)
 	}
+}
+
+// TestScarceDiskDropsCheckpoints: checkpoints of cuts go, the oldest first, before they make a node refuse anything; no cut
+// makes others until there is space. With space, there are some again.
+func TestScarceDiskDropsCheckpoints(t *testing.T) {
+	t.Parallel() // it waits for the disk most of the time
+	d := newFakeDisk()
+	cfg := memConfig(t, vfs.NewMem(), nil, 3)
+	cfg.Stable, cfg.MemtableBytes = stable.NewMemory(), 256<<10
+	cfg.DiskReserve, cfg.DiskUsage, cfg.FS = testReserve, d.usage, d.fs(cfg.FS)
+	levels := &levelLog{Handler: cfg.Logger.Handler()}
+	cfg.Logger = slog.New(levels)
+	n := startNode(t, cfg)
+	enter := func() (uint64, error) {
+		got, err := n.Operator().Cut(bg(t), &perdurev1.CutRequest{})
+		return got.GetCut(), err
+	}
+	kept := func(cut uint64) (has int) {
+		for p := range uint32(3) {
+			if _, err := n.Operator().ListCheckpoint(bg(t), &perdurev1.ListFilesRequest{Cut: cut, Partition: p}); err == nil {
+				has++
+			}
+		}
+		return has
+	}
+	gone := func(cut uint64) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("the checkpoints of cut %d to go", cut), func() bool { return kept(cut) == 0 }, func() string { return fmt.Sprint(kept(cut)) })
+	}
+	first, err := enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := enter()
+	if err != nil || kept(first) != 3 || kept(second) != 3 {
+		t.Fatalf("cuts %d and %d: %d and %d checkpoints, %v", first, second, kept(first), kept(second), err)
+	}
+	const scarce = 5 * testReserve / 2
+	d.checkpoint.Store(testReserve)
+	d.free.Store(scarce)
+	gone(first)
+	waitFor(t, "the space to be known", func() bool { return !n.disk.Scarce() }, nil)
+	if got := kept(second); got != 3 {
+		t.Errorf("with space again %d checkpoints of the newest cut are left", got)
+	}
+	d.free.Store(scarce)
+	gone(second)
+	d.free.Store(scarce)
+	if cut, err := enter(); reasonOf(err) != perdurev1.Reason_REASON_CHECKPOINT_NOT_FOUND {
+		t.Errorf("a cut with little space: %d, %v", cut, err)
+	}
+	must(t, n.router, startCmd("s1", "x1", "f", "in"))
+	if err := n.NotReady(); err != nil || n.disk.Level() != disk.OK {
+		t.Errorf("with little space the node is %v, %v", n.disk.Level(), err)
+	}
+	d.free.Store(100 * testReserve)
+	last, err := enter()
+	if err != nil || kept(last) != 3 {
+		t.Errorf("cut %d with space: %d checkpoints, %v", last, kept(last), err)
+	}
+	if levels.changed.Load() {
+		t.Error("the disk was low meanwhile: checkpoints have cost service")
+	}
+}
+
+// levelLog notes whether a log says that the level of a disk has changed.
+type levelLog struct {
+	slog.Handler
+	changed atomic.Bool
+}
+
+// Handle implements slog.Handler.
+func (l *levelLog) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "event" && a.Value.String() == "disk_level" {
+			l.changed.Store(true)
+		}
+		return true
+	})
+	return l.Handler.Handle(ctx, r)
 }
 
 // TestOneDiskFull: a node whose disk is full, with writes in flight that find no space, does not end. The

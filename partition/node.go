@@ -337,15 +337,13 @@ func Start(cfg Config) (n *Node, err error) {
 		defer close(n.metered)
 		n.quota.Run()
 	}()
-	if n.identity.Alone() {
-		close(n.diskDone)
-	} else {
+	go diskWatch{n}.run()
+	if !n.identity.Alone() {
 		n.dispatch.Follow()
 		n.failover.Start()
 		n.balancer.Start()
 		n.cluster.Run()
 		go repairEnv{n}.comparison().Run(n.lifetime)
-		go diskWatch{n}.run()
 	}
 	return n, nil
 }

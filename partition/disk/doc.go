@@ -3,6 +3,7 @@
 //
 // A Guard watches the free space of one directory. Its marks are multiples of the reserve R:
 //
+//	free < 3 R    scarce    checkpoints of cuts are removed, the oldest first, and none is made
 //	free < 2 R    Low       commands that grow the state are refused
 //	free <   R    Critical  nothing is proposed and nothing compacted
 //	free < R/2    Full      no new log entry is appended and no memtable flushed

@@ -217,6 +217,31 @@ func (g *Guard) mark(l Level) int64 {
 	return 0
 }
 
+// scarceMark is what must stay free beside files that can be made again. The caller holds mu.
+func (g *Guard) scarceMark() int64 { return g.mark(Low) + g.reserve }
+
+// Scarce reports whether so little is free that files which can be made again are to be removed, before anything else is
+// refused for them. It is of the last measurement.
+func (g *Guard) Scarce() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.unmeasurable && g.free < g.scarceMark()
+}
+
+// CheckSpare refuses, with a *FullError, n bytes of files that can be made again, if Scarce would be true with them.
+func (g *Guard) CheckSpare(n int64) error {
+	release, err := g.admit(n, func(free int64) error {
+		if free-n < g.scarceMark() {
+			return &FullError{Free: free, Need: n, Mark: g.scarceMark()}
+		}
+		return nil
+	})
+	if err == nil {
+		release()
+	}
+	return err
+}
+
 // Measure reads the free space and returns the level.
 func (g *Guard) Measure() Level {
 	g.mu.Lock()

@@ -85,6 +85,27 @@ func TestLevels(t *testing.T) {
 	}
 }
 
+// TestScarce: below three times the reserve nothing is made that can be made again, and what was made is removed. Growth passes
+// still.
+func TestScarce(t *testing.T) {
+	const reserve = 1 << 20
+	d := newSmallDisk(3 * reserve)
+	g := d.guard(reserve)
+	if level := g.Measure(); level != OK || g.Scarce() || g.CheckSpare(0) != nil {
+		t.Errorf("with three times the reserve: %v, scarce: %t, %v", level, g.Scarce(), g.CheckSpare(0))
+	}
+	if err := g.CheckSpare(1); !IsFull(err) {
+		t.Errorf("a byte too many: %v", err)
+	}
+	d.free.Store(3*reserve - 1)
+	if level := g.Measure(); level != OK || !g.Scarce() || !IsFull(g.CheckSpare(0)) || g.Check(1<<10, Low) != nil {
+		t.Errorf("with less than that: %v, scarce: %t, %v, growth: %v", level, g.Scarce(), g.CheckSpare(0), g.Check(1<<10, Low))
+	}
+	if g := New(Options{FS: vfs.NewMem(), Dir: "", Reserve: reserve}); g.Measure() != OK || g.Scarce() || g.CheckSpare(1) != nil {
+		t.Error("space that cannot be measured is scarce")
+	}
+}
+
 // TestAdmit: what was admitted and is not written yet counts as used, so a burst does not pass a mark.
 func TestAdmit(t *testing.T) {
 	d := newSmallDisk(1050)

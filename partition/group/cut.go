@@ -150,6 +150,26 @@ func (r *Replica) MakeDelta(ctx context.Context, from fsm.Checkpoint, n uint64, 
 	return file, err
 }
 
+// DropCheckpoint removes this replica's oldest checkpoint, if it has one, because the disk is short of space: a backup goes on
+// with another replica, or begins with whole states again. It blocks on the disk.
+func (r *Replica) DropCheckpoint() {
+	all, err := fsm.Checkpoints(r.opts.FS, r.stateDir())
+	if err == nil && len(all) == 0 {
+		return
+	}
+	var c fsm.Checkpoint
+	if err == nil {
+		c = all[0]
+		err = fsm.RemoveCheckpoint(r.opts.FS, r.stateDir(), c)
+	}
+	r.measureCheckpoints()
+	if err != nil {
+		r.log.Warn("cannot remove a checkpoint for disk space", "event", "checkpoint_drop_failed", "partition", r.id, "error", err)
+		return
+	}
+	r.log.Warn("checkpoint removed for disk space", "event", "checkpoint_dropped", "partition", r.id, "cut", c.Cut, "index", c.Index)
+}
+
 func (r *Replica) noCheckpoint(n uint64) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_CHECKPOINT_NOT_FOUND, "this node has no checkpoint of cut %d of partition %d", n, r.id).
 		With("partition", fmt.Sprint(r.id)).With("cut", fmt.Sprint(n))

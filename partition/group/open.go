@@ -68,7 +68,7 @@ func (r *Replica) stateOptions(creating bool) fsm.Options {
 			if r.disk == nil {
 				return nil
 			}
-			return r.disk.Check(bytes, disk.Low)
+			return r.disk.CheckSpare(bytes)
 		},
 		OnCheckpoint: r.onCheckpoint,
 		OnRestored:   func() { r.metrics.Received.Inc(); r.watches.WakeAll(); r.noteCut() },

@@ -34,6 +34,26 @@ var cutBugs = []mutation.Bug{
 		From: "if s.opts.Spare != nil {", To: "if s.opts.Spare != nil && s.closed {", Tests: "TestFailedCheckpoint",
 	},
 	{
+		File: "partition/diskspace.go", Rule: "cut: checkpoints go before the disk is low",
+		From: "if w.n.disk.Scarce() {", To: "if w.n.disk.Level() != disk.OK {", Tests: "TestScarceDiskDropsCheckpoints", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/cut.go", Rule: "cut: the oldest checkpoint goes first",
+		From: "c = all[0]\n", To: "c = all[len(all)-1]\n", Tests: "TestScarceDiskDropsCheckpoints", Pkg: "partition", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/group/open.go", Rule: "cut: none makes a checkpoint that would be removed at once",
+		From: "return r.disk.CheckSpare(bytes)", To: "return r.disk.Check(bytes, disk.Low)", Tests: "TestScarceDiskDropsCheckpoints", Pkg: "partition",
+	},
+	{
+		File: "partition/disk/guard.go", Rule: "cut: space for checkpoints is scarce before the disk is low",
+		From: "return g.mark(Low) + g.reserve }", To: "return g.mark(Low) }", Tests: "TestScarce",
+	},
+	{
+		File: "fsm/delta.go", Rule: "delta: it asks for space while nothing has changed",
+		From: "if bounds.Spare != nil {", To: "if bounds.Spare != nil && rows == 1 {", Tests: "TestDeltaAsksForSpace",
+	},
+	{
 		File: "partition/group/inbound.go", Rule: "cut: a shipment's is entered before the shipment",
 		From: "latestCut(fresh.GetDeliver().Messages)", To: "latestCut(nil)", Tests: "TestShipmentEntersItsCut",
 	},
