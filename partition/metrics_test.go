@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state/keys"
 	"perdure/partition/groupmetrics"
 	"perdure/partition/grouptest"
 	"perdure/partition/quota"
@@ -162,6 +163,33 @@ func TestBoundsPage(t *testing.T) {
 	}
 	if rows < 30 {
 		t.Errorf("the page has %d rows", rows)
+	}
+}
+
+// The page of bounds says for every family of keys what bounds it, once, and names no other.
+func TestBoundsPageFamilies(t *testing.T) {
+	doc, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page, ok := strings.Cut(string(doc), "\n| families | what |\n")
+	if !ok {
+		t.Fatal("METRICS.md has no table of families")
+	}
+	page, _, _ = strings.Cut(page, "\n\n")
+	var named, want []string
+	for line := range strings.Lines(page) {
+		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
+			named = append(named, m[1])
+		}
+	}
+	for _, row := range keys.Table() {
+		want = append(want, row.Name)
+	}
+	slices.Sort(named)
+	slices.Sort(want)
+	if !slices.Equal(named, want) {
+		t.Errorf("METRICS.md names the families\n%q, there are\n%q", named, want)
 	}
 }
 
