@@ -16,6 +16,9 @@ import (
 	"perdure/internal/days"
 )
 
+// forceBelow is how long after its end an execution is purged only by force: the server's rule.
+const forceBelow = 10 * time.Minute
+
 // purgesAtOnce is how many purges are under way at once: servers write them in common log entries.
 const purgesAtOnce = 32
 
@@ -34,11 +37,19 @@ func (a *app) purgeCommand() *cobra.Command {
 promises of no execution. Their ids can be used again.
 
 With --older-than it deletes all executions that ended so long ago and match the other
-flags. It may be interrupted and repeated. --dry-run prints them instead.
+flags, in every partition. It says every two seconds how far it is. It may be interrupted
+and repeated: what is deleted stays deleted, and the next one finds the rest. --dry-run
+prints the ids instead, also of those that would be kept for an open child.
 
-An execution that is open, or has open children, is not deleted. One that ended less than
-ten minutes ago is deleted only with --force: a start of its id that is still being
-repeated starts it again.`,
+An execution that is open, or has open children, is kept. One that ended less than ten
+minutes ago is deleted only with --force: a start of its id that is still being repeated
+starts it again.
+
+The last line counts those that are deleted; "being deleted", by the server, because they
+are large; "absent", which something else has deleted; and "kept".
+
+Exit codes: 0 done, 1 interrupted, 2 bad usage, 4 a named execution is kept,
+5 unavailable (repeat).`,
 		Example: `  perdure purge order-42
   perdure purge --older-than 7d --function charge --dry-run
   perdure purge --older-than 90d --status completed`,
@@ -71,6 +82,9 @@ repeated starts it again.`,
 		if err != nil {
 			return usagef("--older-than %v", err)
 		}
+		if age < forceBelow && !force {
+			return usagef("--older-than %s: less than %s needs --force", olderThan, days.Format(forceBelow))
+		}
 		if o.Status, err = endedStatuses(statuses); err != nil {
 			return err
 		}
@@ -94,11 +108,15 @@ repeated starts it again.`,
 			n := 0
 			err := matches(func(id string, _ client.PurgeOptions) bool {
 				n++
-				_, err = fmt.Fprintln(a.out, id)
+				if a.json {
+					err = a.printJSON(object{{"id", id}})
+				} else {
+					_, err = fmt.Fprintln(a.out, id)
+				}
 				return err == nil
 			})
 			if err == nil {
-				_, err = fmt.Fprintf(a.stderr, "%d executions would be deleted\n", n)
+				_, err = fmt.Fprintf(a.stderr, "would be deleted: %s\n", nounText(n, "execution"))
 			}
 			return err
 		}
@@ -125,16 +143,18 @@ func endedStatuses(names []string) ([]client.Status, error) {
 	return out, nil
 }
 
-// purgeAll purges what visit yields, many at once, and prints how much that was. A refusal by the rules counts as kept, unless
-// the ids were named: then it is the command's error.
+// purgeAll purges what visit yields, many at once, and prints how far it is and how much that was. A refusal by the rules counts
+// as kept, and the first is printed, unless the ids were named: then it is the command's error.
 func (a *app) purgeAll(ctx context.Context, c *client.Client, visit func(yield func(string, client.PurgeOptions) bool) error, named bool) error {
 	var (
 		mu     sync.Mutex
 		counts = map[client.Purged]int{}
 		kept   int
+		why    *api.Error // the first refusal
 		failed error
 		wg     sync.WaitGroup
 	)
+	shown := &progress{a: a, doing: "purging", last: a.now()}
 	type item struct {
 		id string
 		o  client.PurgeOptions
@@ -149,12 +169,16 @@ func (a *app) purgeAll(ctx context.Context, c *client.Client, visit func(yield f
 				switch {
 				case err == nil:
 					counts[got]++
-				case !named && errors.As(err, &refused) && refused.Reason == perdurev1.Reason_REASON_RULE_BROKEN:
-					kept++
+				case !named && errors.As(err, &refused) && keeps(refused, it.id):
+					if kept++; why == nil {
+						why = refused
+					}
 				case failed == nil:
 					failed = err
 				}
+				text := purgedText(counts, kept)
 				mu.Unlock()
+				shown.at(func() string { return text })
 			}
 		})
 	}
@@ -174,12 +198,29 @@ func (a *app) purgeAll(ctx context.Context, c *client.Client, visit func(yield f
 		err = errors.Join(err, a.printJSON(object{{"deleted", counts[client.PurgedDeleted]}, {"begun", counts[client.PurgedBegun]},
 			{"absent", counts[client.PurgedAbsent]}, {"kept", kept}}))
 	} else {
-		_, printErr := fmt.Fprintf(a.out, "%d deleted, %d being deleted, %d absent, %d kept\n",
-			counts[client.PurgedDeleted], counts[client.PurgedBegun], counts[client.PurgedAbsent], kept)
+		_, printErr := fmt.Fprintln(a.out, purgedText(counts, kept))
 		err = errors.Join(err, printErr)
+		if why != nil {
+			fmt.Fprintf(a.stderr, "kept: %s\n", sentences(why.Message))
+		}
 	}
 	if failed != nil {
-		return failed
+		err = failed
 	}
-	return err
+	if err == nil {
+		return nil
+	}
+	return interrupted(ctx, err)
+}
+
+// keeps reports whether a refusal of a purge is about the execution itself: it is open in part, or ends just now. Another command may
+// delete it later.
+func keeps(e *api.Error, id string) bool {
+	return e.Reason == perdurev1.Reason_REASON_RULE_BROKEN || e.Reason == perdurev1.Reason_REASON_TRY_LATER && e.Meta["id"] == id
+}
+
+// purgedText counts what purges have found.
+func purgedText(counts map[client.Purged]int, kept int) string {
+	return fmt.Sprintf("%d deleted, %d being deleted, %d absent, %d kept",
+		counts[client.PurgedDeleted], counts[client.PurgedBegun], counts[client.PurgedAbsent], kept)
 }

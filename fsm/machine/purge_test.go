@@ -208,6 +208,84 @@ func TestPurgeInParts(t *testing.T) {
 	}
 }
 
+// Purges in four partitions at once, each in parts, in turn and with replicas that start again between them: each partition is
+// sound all the time, and in the end nothing of what was purged is left anywhere, and all of the rest is there.
+func TestPurgeInFourPartitions(t *testing.T) {
+	const partitions, children = 4, 150
+	w := newWorld(t, partitions)
+	w.unaudited, w.effectsUnchecked = true, true
+	roots := map[int]string{}
+	for n := 0; len(roots) < partitions; n++ {
+		id := fmt.Sprintf("tree-%d-", n)
+		if p := int(state.PartitionOf(ns, id, partitions)); roots[p] == "" {
+			roots[p] = id
+		}
+	}
+	kept := map[string]string{}
+	for p := range partitions {
+		v := w.begin(roots[p], "f")
+		for range 3 {
+			w.commit(v, strings.TrimSuffix(strings.Repeat("child g; ", children/3-1), "; ")+"; child g spread; step s -> x")
+		}
+		w.commit(v, "return x")
+	}
+	w.ship()
+	for p := range partitions {
+		for {
+			some := w.takeFrom(w.parts[p], grant("w2", 50, "g"))
+			for _, child := range some {
+				w.commit(child, "step s -> y; return 1")
+				if root := roots[p]; !strings.HasPrefix(child.token.Id, root) {
+					kept[child.token.Id] = w.course(child.token.Id) // a spread child, which is no part of its parent
+				}
+			}
+			if len(some) == 0 {
+				break
+			}
+		}
+	}
+	w.ship()
+	w.tick()
+	if len(kept) == 0 {
+		t.Fatal("no child was placed elsewhere")
+	}
+	for p := range partitions {
+		if got := w.purge(roots[p]); got != begun {
+			t.Fatalf("partition %d: %v", p, got)
+		}
+	}
+	for turn := 0; ; turn++ {
+		open := 0
+		for p := range partitions {
+			if w.describeOrNil(roots[p]) != nil {
+				open++
+			}
+			w.apply(w.parts[p], &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(1)}})
+			w.sound(w.parts[p])
+			if turn%2 == 1 {
+				w.open(w.parts[p])
+			}
+		}
+		if open == 0 {
+			break
+		}
+		if turn > 100 {
+			t.Fatalf("%d purges do not end", open)
+		}
+	}
+	w.tick()
+	for p := range partitions {
+		if left := w.left(roots[p], 0); len(left) > 0 {
+			t.Errorf("partition %d: %d left: %q", p, len(left), left[0])
+		}
+	}
+	for id, was := range kept { //lint:sorted each is checked
+		if got := w.course(id); got != was {
+			t.Errorf("%s was %s, is %s", id, was, got)
+		}
+	}
+}
+
 // A long journal, and the rows of a retried graph run, are deleted behind the execution.
 func TestPurgeRows(t *testing.T) {
 	w := newWorld(t, 1)

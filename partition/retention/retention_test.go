@@ -22,6 +22,7 @@ import (
 
 // partition is a replica whose state a test has written.
 type partition struct {
+	id      uint32
 	mu      sync.Mutex // guards r while purges are proposed
 	r       *state.MemReader
 	gate    *api.Error
@@ -47,7 +48,7 @@ func (p *partition) settled(ns, id string, settledMS int64) {
 	p.r.Apply([]state.Write{{Key: key, Value: recovery.AppendPromise(nil, recovery.Promise{ID: id, State: recovery.PromiseResolved, SettledAt: settledMS})}})
 }
 
-func (p *partition) ID() uint32                            { return 3 }
+func (p *partition) ID() uint32                            { return p.id }
 func (p *partition) Serving() bool                         { return true }
 func (p *partition) Gate(*commandv1.Command) *api.Error    { return p.gate }
 func (p *partition) View(f func(state.Reader) error) error { return f(p.r) }
@@ -91,6 +92,12 @@ func (c *rounds) After(d time.Duration) (<-chan time.Time, func()) {
 // run runs rounds over a partition and calls after before each and at the end; left counts down to 0.
 func run(t *testing.T, p *partition, rules []string, n int, after func(x *Retention, left int)) (log string) {
 	t.Helper()
+	return runAll(t, []Replica{p}, rules, n, after)
+}
+
+// runAll is run over several partitions.
+func runAll(t *testing.T, all []Replica, rules []string, n int, after func(x *Retention, left int)) (log string) {
+	t.Helper()
 	policy, err := ParsePolicy(rules)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +108,7 @@ func run(t *testing.T, p *partition, rules []string, n int, after func(x *Retent
 	var x *Retention
 	c := &rounds{now: time.UnixMilli(0).Add(1000 * time.Hour), left: n, stop: stop, after: func(left int) { after(x, left) }}
 	x = New(Options{Policy: policy, Interval: time.Hour, Partitions: func() int { return 2 }, Clock: c, Lifetime: ctx, Log: slog.New(slog.NewTextHandler(&out, nil)),
-		Replicas: func() []Replica { return []Replica{p} }})
+		Replicas: func() []Replica { return all }})
 	x.Run()
 	return out.String()
 }
@@ -215,5 +222,44 @@ func TestKeepPromises(t *testing.T) {
 	}
 	if _, there, err := p.r.Get(p.listed["a/a0"]); err != nil || !there {
 		t.Errorf("the newest is gone, %v", err)
+	}
+}
+
+// One round purges what is over in every partition, whatever number of pieces that takes, and nothing else.
+func TestPartitions(t *testing.T) {
+	const pieces = 3
+	now := (1000 * time.Hour).Milliseconds()
+	day := (24 * time.Hour).Milliseconds()
+	var all []Replica
+	var want, kept uint64
+	for id := range uint32(4) {
+		p := newPartition()
+		p.id = id
+		for i := range int(id+1)*pieceEnded/2 + pieces*pieceEnded {
+			p.ended("a", "f", fmt.Sprintf("over-%d", i), now-8*day)
+			want++
+			if i%10 == 0 {
+				p.ended("a", "f", fmt.Sprintf("young-%d", i), now-6*day)
+				kept++
+			}
+		}
+		all = append(all, p)
+	}
+	runAll(t, all, []string{"7d"}, 1, func(x *Retention, left int) {
+		if left > 0 {
+			return
+		}
+		if st := x.Status(); st.Purged != want || st.Waiting != 0 {
+			t.Errorf("%d of %d were purged, %d wait", st.Purged, want, st.Waiting)
+		}
+	})
+	var left uint64
+	for _, r := range all {
+		_ = r.View(func(s state.Reader) error {
+			return s.Scan(nil, nil, func([]byte, []byte) bool { left++; return true })
+		})
+	}
+	if left != kept {
+		t.Errorf("%d are left, want %d", left, kept)
 	}
 }

@@ -92,6 +92,44 @@ var purgeBugs = []mutation.Bug{
 		From: "\t\tif may {\n", To: "\t\tif may || r.Serving() {\n", Tests: "TestIdle",
 	},
 	{
+		File: "fsm/machine/purge.go", Rule: "purge: a part goes on with the key at which the last one ended",
+		From: "\t\t\tnext = append([]byte(nil), key...)\n", To: "\t\t\tnext = append(append([]byte(nil), key...), 0)\n", Tests: "TestPurgeInFourPartitions",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: a part goes on with the stage in which the last one ended",
+		From: "string(append([]byte{byte(stage)}, from...)), t.now", To: "string(append([]byte{byte(stage + 1)}, from...)), t.now", Tests: "TestPurgeInFourPartitions",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: the next part has its deadline",
+		From: "\t\tt.put(keys.DeadlineOf(keys.DeadlinePurge, t.now, ex.ns, ex.h.ID), []byte{})\n\t\tt.fx.expiration(t.now)\n\t\treturn false, \"\"\n\t}\n\tns, h",
+		To:   "\t\tt.fx.expiration(t.now)\n\t\treturn false, \"\"\n\t}\n\tns, h", Tests: "TestPurgeInFourPartitions",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: a round goes over every partition",
+		From: "for _, r := range x.o.Replicas() {", To: "for _, r := range x.o.Replicas()[1:] {", Tests: "TestPartitions",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: a piece goes on where the last one ended",
+		From: "\t\t\tfound, from, err = search(s, from, pieceKeys, pieceEnded, at)\n", To: "\t\t\tfound, from, err = search(s, from, pieceKeys, pieceEnded, at)\n\t\t\tif from != nil {\n\t\t\t\tfrom = append(from, 0)\n\t\t\t}\n",
+		Tests: "TestPartitions",
+	},
+	{
+		File: "rpc/executions.go", Rule: "purge: the listing has every partition",
+		From: "\tfor p := range e.s.router.Partitions() {\n", To: "\tfor p := range e.s.router.Partitions() - 1 {\n", Tests: "TestPurgeFiltered", Pkg: "cmd/perdure",
+	},
+	{
+		File: "partition/retention/policy.go", Rule: "retention: one rule of a sort for everything",
+		From: "\t\tif s.set {\n", To: "\t\tif s.set && scope != \"\" {\n", Tests: "TestPolicy",
+	},
+	{
+		File: "partition/quota/limits.go", Rule: "quota: a limit of a namespace is set once",
+		From: "\tcase twice:\n", To: "\tcase twice && what == \"\":\n", Tests: "TestParse",
+	},
+	{
+		File: "cmd/node/flags.go", Rule: "settings: a repeated flag continues its list",
+		From: "if v.setting.List && v.given {", To: "if v.setting.List && !v.given && text == \"\" {", Tests: "TestRepeatedFlags",
+	},
+	{
 		File: "partition/quota/quota.go", Rule: "quota: a repeated start gets its answer",
 		From: "if opens && exists() {", To: "if !opens && exists() {", Tests: "TestAdmit",
 	},
