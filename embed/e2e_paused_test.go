@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -189,4 +190,47 @@ func TestPausedFormerWorker(t *testing.T) {
 			b.stop()
 		})
 	}
+}
+
+// TestPausedWorkerOfPurged stops a worker's process in a step, and has its execution purged and its id started again. When the
+// process continues, the new incarnation runs at another worker, with a task of the same version and nothing in its journal but
+// the start. The former worker changes nothing of it, and begins no further step.
+func TestPausedWorkerOfPurged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := startPaused(w)
+	begin(w, pausedFunction("b"), "x", pausedIn{Folder: a.folder}, durable.AllowUnknownFunction())
+	a.has("one a")
+	first := w.describe("x").GetIncarnation()
+	a.pause()
+	began, gate := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(began) })
+	f := durable.NewFunction("paused", func(ctx durable.Context, _ pausedIn) (string, error) {
+		return durable.Run(ctx, "one", func(context.Context) (string, error) {
+			once()
+			<-gate
+			return "b", nil
+		})
+	})
+	h := w.purgeAndBegin(f, pausedIn{Folder: a.folder})
+	b := w.work(durable.WorkerOptions{Name: "b"}, f)
+	<-began
+	if now := w.describe("x").GetIncarnation(); now == first {
+		t.Fatalf("the id has the incarnation %d again", now)
+	}
+	journal := fmt.Sprint(w.validJournal("x"))
+	a.resume()
+	a.has("ended a")
+	if after := fmt.Sprint(w.validJournal("x")); after != journal {
+		t.Errorf("the journal had %v, has %v", journal, after)
+	}
+	close(gate)
+	if got := result(t, h); got != "b" {
+		t.Errorf("the result is of %q", got)
+	}
+	if got := a.world(); strings.Contains(got, "two a") || strings.Count(got, "one a") != 1 {
+		t.Errorf("the steps ran as\n%s", got)
+	}
+	b.noProblems()
+	b.stop()
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,7 +77,11 @@ func TestBackup(t *testing.T) {
 	if newer["executions"].(float64) != older["executions"].(float64)+1 {
 		t.Fatalf("%v executions, then %v", older["executions"], newer["executions"])
 	}
-	damageBackup(t, offline, store, second["name"].(string))
+	for format, r := range []map[string]any{1: first, 2: second} {
+		if format > 0 {
+			damageBackup(t, offline, store, r["name"].(string), format)
+		}
+	}
 	if stdout, stderr, code := offline.run("backup", "delete", store, first["name"].(string)); code != exitDone || !strings.Contains(stdout, "deleted") || strings.Contains(stdout, "unused") {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
@@ -93,43 +99,62 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// damageBackup flips a bit of one file after the other: both verifications name it.
-func damageBackup(t *testing.T, sh *shell, store, name string) {
+// damageBackup flips a bit of one file after the other, of the manifest, every state and every delta: both verifications name it.
+func damageBackup(t *testing.T, sh *shell, store, name string, format int) {
 	t.Helper()
 	opened, err := backup.OpenFolder(store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := backup.Read(t.Context(), opened, name)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || m.Format != format {
+		t.Fatalf("%s: %v, want format %d", name, err, format)
 	}
-	paths := []string{filepath.Join(store, "backups", name+".json")}
-	for _, f := range m.States[1].Files {
-		if f.Size > 0 {
-			paths = append(paths, filepath.Join(store, "files", f.SHA256))
+	objects := []string{filepath.Join("backups", name+".json")}
+	used := map[string]string{objects[0]: objects[0]} // what the verifications say of each
+	opens := objects[0]
+	for _, s := range m.States {
+		files := s.Files
+		for _, d := range s.Deltas {
+			files = append(slices.Clip(files), d.File)
+		}
+		if format == 2 && len(s.Deltas) == 0 && s.Partition == 0 {
+			t.Fatalf("partition %d has no delta", s.Partition)
+		}
+		for _, f := range files {
+			if object := filepath.Join("files", f.SHA256); f.Size > 0 && used[object] == "" {
+				objects = append(objects, object)
+				used[object], opens = fmt.Sprintf("partition %d, file %s", s.Partition, f.Name), object
+			}
 		}
 	}
-	for _, path := range paths {
+	for i, object := range objects {
+		path := filepath.Join(store, object)
 		good, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		bad := bytes.Clone(good)
-		bad[len(bad)/3] ^= 32
+		bad[i*len(bad)/len(objects)] ^= 1 << (i % 8)
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"backup", "verify", store, name}, {"verify", "--backup", store, name}} {
+		verifications := [][]string{{"backup", "verify", store, name}}
+		if object == opens || i == 0 { // it would open the states each time
+			verifications = append(verifications, []string{"verify", "--backup", store, name})
+		}
+		for _, args := range verifications {
 			stdout, stderr, code := sh.run(args...)
-			if object, _ := filepath.Rel(store, path); code != exitFailed || !strings.Contains(stdout+stderr, object) {
-				t.Fatalf("%v with a bit of %s flipped: exit %d: %s%s", args, object, code, stdout, stderr)
+			if code != exitFailed || !strings.Contains(stdout+stderr, object) || !strings.Contains(stdout+stderr, used[object]) {
+				t.Fatalf("%v with a bit of %s (%s) flipped: exit %d: %s%s", args, object, used[object], code, stdout, stderr)
 			}
 		}
 		if err := os.WriteFile(path, good, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	mustJSON(t, sh, "backup", "verify", store, name)
+	t.Logf("format %d: each of %d files was damaged and named", format, len(objects))
 }
 
 // TestBackupUsage refuses command lines before anything is asked or made.

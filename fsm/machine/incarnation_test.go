@@ -125,6 +125,11 @@ func TestFormerWorker(t *testing.T) {
 			w.do(terminateCmd("a", ""))
 			w.do(reuseCmd(w.request(), "a", "f", "in", perdurev1.Reuse_REUSE_ALWAYS))
 		},
+		"purge": func(w *world, _ *view) {
+			w.do(terminateCmd("a", ""))
+			w.purge("a")
+			w.do(startCmd(w.request(), "a", "f", "in"))
+		},
 		"restart":  func(w *world, _ *view) { w.do(restartCmd(w.request(), "a", fromStart, 0)) },
 		"continue": func(w *world, v *view) { w.commit(v, "continue next") },
 	} {
