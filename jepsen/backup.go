@@ -25,6 +25,8 @@ type BackupOptions struct {
 	Hold   time.Duration
 	// KillCreate has each create killed at a random moment and run again.
 	KillCreate bool
+	// Store is the URL of the backups, where the backups of other clusters may be; default: a folder of the cluster's.
+	Store string
 	// Rate is create's --rate, so that there is a midst of it; default 2MiB.
 	Rate string
 	// Clients run executions, Functions transfers between Accounts, Graphs graphs of up to MaxNodes nodes, at a time;
@@ -166,8 +168,8 @@ func (r *backupRound) run(ctx context.Context) error {
 	return r.restore(ctx)
 }
 
-// store is the folder of all backups.
-func (r *backupRound) store() string { return filepath.Join(r.c.dir, "backups") }
+// store is where all backups are.
+func (r *backupRound) store() string { return fallback(r.o.Store, filepath.Join(r.c.dir, "backups")) }
 
 // backUp makes a backup at a random moment, under a fault, and verifies it.
 func (r *backupRound) backUp(ctx context.Context) error {

@@ -15,6 +15,7 @@ func backupJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	co.faults = jepsen.BackupFaults
 	set.IntVar(&o.Rounds, "rounds", 1, "backups, each restored into a cluster of its own")
 	set.BoolVar(&o.KillCreate, "kill-create", false, "each create is killed at a random moment, and run again")
+	set.StringVar(&o.Store, "store", "", "URL of the backups, with the environment of perdure backup (default: a folder)")
 	set.StringVar(&o.Rate, "rate", "2MiB", "bytes per second that create copies")
 	set.IntVar(&o.Clients, "clients", 48, "clients, each with one execution at a time")
 	set.IntVar(&o.Functions, "functions", 8, "transfers at a time")
