@@ -181,7 +181,7 @@ func (s *pairedStore) everyFamily() (parent string) {
 		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: promise, Kind: kind, FunctionName: function, Input: []byte("hello")}}}
 	}
-	// It calls a child (a callback, a task in a queue), signals an execution of the other partition, locks an
+	// It calls a child (a task in a queue), signals an execution of the other partition, locks an
 	// entity, and waits. A client signals the entity.
 	s.accepted(1001, nil, &commandv1.Command{Namespace: ns, Id: parent, Request: request("commit"), Kind: &commandv1.Command_Commit{
 		Commit: &perdurev1.Commit{Task: res.Effects.Assigned[0].Token, KnownSeq: 1,
@@ -230,6 +230,9 @@ func (s *pairedStore) everyFamily() (parent string) {
 	for key, value := range map[string][]byte{
 		string(keys.Of(keys.Listener, ns, idOf(0, "promise"), "poll://somewhere")): {},
 		string(keys.Of(keys.Notify, ns, idOf(0, "promise"))):                       state.Notification{AtMS: 5, From: "poll://somewhere"}.Encode(),
+		// Only clients' tasks have callbacks with rows.
+		string(keys.Of(keys.Callback, ns, idOf(0, "promise"), idOf(0, "awaiter"))):  {},
+		string(keys.Of(keys.AwaitedBy, ns, idOf(0, "awaiter"), idOf(0, "promise"))): {},
 		// An unblock that was not delivered.
 		string(keys.Of(keys.Unblock, ns, "poll://somewhere", idOf(0, "settled"))):                                     keys.AppendUint64(nil, 5),
 		string(keys.DeadlineOf(keys.DeadlineUnblock, 5, ns, state.UnblockID(idOf(0, "settled"), "poll://somewhere"))): {},

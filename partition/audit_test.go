@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -88,8 +89,23 @@ func (c *census) take(r state.Reader) error {
 	if err == nil {
 		err = bad
 	}
+	c.callWithoutRow()
 	slices.SortFunc(c.taskTimer, func(a, b recovery.TaskTimer) int { return strings.Compare(a.ID, b.ID) })
 	return err
+}
+
+// callWithoutRow adds the callbacks of suspended executions on their own operations, which have no rows.
+func (c *census) callWithoutRow() {
+	for _, p := range c.promises {
+		owner, ok := state.ParentOf(p.ID)
+		if ok && c.tasks[owner].State == recovery.TaskSuspended && p.State == recovery.PromisePending && p.Awaitable() {
+			c.callbacks, c.awaitedBy = append(c.callbacks, [2]string{p.ID, owner}), append(c.awaitedBy, [2]string{owner, p.ID})
+		}
+	}
+	for _, list := range []*[][2]string{&c.callbacks, &c.awaitedBy} {
+		slices.SortFunc(*list, func(a, b [2]string) int { return cmp.Or(strings.Compare(a[0], b[0]), strings.Compare(a[1], b[1])) })
+		*list = slices.Compact(*list)
+	}
 }
 
 func (c *census) one(key, value []byte) error {

@@ -340,7 +340,7 @@ func TestVerifyRealNode(t *testing.T) {
 		}
 		if got.Partitions != realPartitions || !slices.Equal(got.Namespaces, []string{"acme", "default"}) || got.Executions != live.Executions ||
 			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions-2 || // a graph run has none, an entity has one
-			got.Promises < got.Tasks || got.Callbacks != 9 {
+			got.Promises < got.Tasks || got.Callbacks != 0 { // only clients' tasks have some
 			t.Errorf("%s: it holds %+v, while it ran %+v", what, got, live)
 		}
 		if killed := what == "killed"; killed != (got.Replayed > 0) {

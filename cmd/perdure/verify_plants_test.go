@@ -76,10 +76,6 @@ func plantings() []planting {
 		{"a promise settled after its execution was closed", audit.RuleEnding, "cancelled", "", -1, func(s *plot) {
 			s.promise("cancelled", func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-5, p.SettledAt-5 })
 		}, "it was closed at"},
-		{"a callback lost, of a wait that has it", audit.RuleWait, "sleeping", "", -1, func(s *plot) {
-			s.drop(of(keys.Callback, "sleeping:0", "sleeping"))
-			s.drop(of(keys.AwaitedBy, "sleeping", "sleeping:0"))
-		}, "has no callback on it"},
 		{"a task resumed by what is pending", audit.RuleWait, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.Resumes = []string{"waiting:7"} })
 		}, "which is not settled"},
@@ -136,10 +132,6 @@ func plantings() []planting {
 		}, ""},
 		{"a stray deadline", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineLease, 5, "default", "done"), none) }, ""},
 		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *plot) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
-		{"a callback lost in both directions", audit.RuleStuck, "calling", "", -1, func(s *plot) {
-			s.drop(of(keys.Callback, "calling:0", "calling"))
-			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
-		}, ""},
 		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *plot) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
 		{"listeners of what is over, notified at a time that is not in the index", audit.RuleDeadline, "done", "", -1, func(s *plot) {
 			s.put(of(keys.Listener, "done", "somebody"), none)

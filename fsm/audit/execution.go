@@ -323,9 +323,7 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 // strangers checks the promises named like operations of an execution: the journal lists each, and one whose
 // result it records is settled.
 func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
-	first := string(id.PromiseID(h.ID).Child(0))
-	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
-	prefix = prefix[:len(prefix)-2] // without the string's terminator: every id with this prefix
+	prefix := operations(ns, h.ID)
 	a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
 		p, err := recovery.DecodePromise(value)
 		if err != nil {

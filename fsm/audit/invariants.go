@@ -66,6 +66,9 @@ func (x *touched) note(key []byte, removed bool) error {
 			return err
 		}
 		x.add(ns, more[0])
+		if owner, ok := state.ParentOf(more[0]); ok && keys.Family(key[0]) == keys.Promise {
+			x.add(ns, owner) // which may await it without a callback
+		}
 	case keys.Callback, keys.AwaitedBy:
 		ns, more, err := parts(2)
 		if err != nil {
@@ -192,8 +195,9 @@ func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, 
 }
 
 // awaits lists the awaited promises of a task that the checked command can have changed: the existing pairs
-// that it has touched and, if none of them is pending, any pending one. A command that settles a promise
-// touches all its pairs, so no other pair can have become wrong.
+// that it has touched and, if none of them is pending, any pending one, with a pair or without. A command that
+// settles a promise touches all its pairs and the execution whose operation it is, so nothing else can have
+// become wrong.
 //
 // A scan over all pairs would walk over the tombstones of deleted ones, with each child of a large
 // execution again.
@@ -218,10 +222,29 @@ func (v *Invariants) awaits(r state.Reader, x *touched, awaiter state.Ref) []str
 	if enough {
 		return out
 	}
+	found, ok := s.pendingOperation(awaiter.ID, v.waits[awaiter])
+	if !ok {
+		found, ok = s.pendingOperation(awaiter.ID, "")
+	}
+	if !ok {
+		found, ok = v.pendingRow(s, awaiter)
+	}
+	if !ok {
+		delete(v.waits, awaiter)
+		return out
+	}
+	if v.waits == nil || len(v.waits) >= mostWaits {
+		v.waits = map[state.Ref]string{}
+	}
+	v.waits[awaiter] = found
+	return append(out, found)
+}
+
+// pendingRow returns a pending promise on which a task has a callback with a row.
+func (v *Invariants) pendingRow(s objects, awaiter state.Ref) (found string, ok bool) {
 	prefix := keys.Of(keys.AwaitedBy, awaiter.Namespace, awaiter.ID)
-	found := ""
 	search := func(lower, upper []byte) bool {
-		state.Must{From: r}.Scan(lower, upper, func(key, _ []byte) bool {
+		state.Must{From: s.from}.Scan(lower, upper, func(key, _ []byte) bool {
 			if awaited, _, err := keys.CutString(key[len(prefix):]); err == nil {
 				if p, ok := s.Promise(awaited); ok && p.State == recovery.PromisePending {
 					found = awaited
@@ -235,13 +258,5 @@ func (v *Invariants) awaits(r state.Reader, x *touched, awaiter state.Ref) []str
 	if last, ok := v.waits[awaiter]; ok {
 		from = keys.Of(keys.AwaitedBy, awaiter.Namespace, awaiter.ID, last)
 	}
-	if !search(from, keys.After(prefix)) && !search(prefix, from) {
-		delete(v.waits, awaiter)
-		return out
-	}
-	if v.waits == nil || len(v.waits) >= mostWaits {
-		v.waits = map[state.Ref]string{}
-	}
-	v.waits[awaiter] = found
-	return append(out, found)
+	return found, search(from, keys.After(prefix)) || search(prefix, from)
 }

@@ -1,8 +1,11 @@
 package audit
 
 import (
+	"slices"
+
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -34,7 +37,48 @@ func (o objects) AwaitedBy(awaiter string) []string {
 	if o.awaits != nil {
 		return o.awaits(awaiter)
 	}
-	return o.seconds(keys.AwaitedBy, awaiter)
+	out := o.seconds(keys.AwaitedBy, awaiter)
+	if own, ok := o.pendingOperation(awaiter, ""); ok && !slices.Contains(out, own) {
+		out = append(out, own)
+	}
+	return out
+}
+
+// pendingOperation returns a pending promise of an execution's own operations, from the id after on. Such a promise
+// resumes the execution without a row, so a suspended execution waits for one of them at least.
+func (o objects) pendingOperation(execution, after string) (awaited string, ok bool) {
+	t, ok := o.Task(execution)
+	if _, client := state.AddressOf(t.Target); !ok || client || !resumesWithoutRow(o.from) {
+		return "", false
+	}
+	prefix := operations(o.ns, execution)
+	lower := prefix
+	if after != "" {
+		lower = keys.Of(keys.Promise, o.ns, after)
+	}
+	state.Must{From: o.from}.Scan(lower, keys.After(prefix), func(_, value []byte) bool {
+		if p, err := recovery.DecodePromise(value); err == nil && p.State == recovery.PromisePending && p.Awaitable() {
+			if owner, direct := state.ParentOf(p.ID); direct && owner == execution {
+				awaited = p.ID
+			}
+		}
+		return awaited == ""
+	})
+	return awaited, awaited != ""
+}
+
+// resumesWithoutRow reports whether operations resume their executions without a row of the callback relation.
+func resumesWithoutRow(r state.Reader) bool {
+	level, err := state.Level(r)
+	level, _ = readable(level, err == nil, err)
+	return level >= state.LevelFunctions
+}
+
+// operations is the prefix of the promises with an id below an execution's.
+func operations(ns, execution string) []byte {
+	first := string(id.PromiseID(execution).Child(0))
+	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
+	return prefix[:len(prefix)-2] // without the string's terminator: every id with this prefix
 }
 
 // Listeners implements recovery.Objects.

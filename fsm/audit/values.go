@@ -169,10 +169,10 @@ func (a *auditor) awaitedOperation(ns, awaited, awaiter string) {
 	}
 }
 
-// waitCallbacks checks that a Blocked execution has a callback on each pending promise of its wait.
+// waitCallbacks checks that a Blocked execution has a callback on each pending promise of its wait, if it needs one.
 func (a *auditor) waitCallbacks(ns string, h state.Header, s *journal.State) {
 	_, on, _, blocked := s.Wait()
-	if !blocked || h.Status != journal.StatusBlocked {
+	if !blocked || h.Status != journal.StatusBlocked || resumesWithoutRow(a.From) {
 		return
 	}
 	for _, promise := range on {

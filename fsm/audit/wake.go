@@ -69,7 +69,7 @@ func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 		return "which does not exist"
 	case p.State != recovery.PromisePending:
 		return "which is " + p.State.String() + ", and its journal does not record it"
-	case !a.Has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
+	case !resumesWithoutRow(a.From) && !a.Has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
 		return "and has no callback on it"
 	case p.Timer && !a.Has(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, p.ID)):
 		return "a timer that is not in the deadline index"

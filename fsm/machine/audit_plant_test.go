@@ -286,7 +286,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.drop(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(name("waiting")).RetryAt, ns, name("waiting")))
 		}},
 		{"a callback in one direction", recovery.CallbackIndex, "sleeping", func(s *plot) {
-			s.drop(keys.Of(keys.Callback, ns, name("sleeping")+":0", name("sleeping")))
+			s.put(keys.Of(keys.AwaitedBy, ns, name("sleeping"), name("sleeping")+":0"), []byte{})
 		}},
 		{"a stray callback", recovery.CallbackOfSettledAwaiter, "done", func(s *plot) {
 			s.put(keys.Of(keys.Callback, ns, name("bare"), name("done")), []byte{})
@@ -301,8 +301,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			})
 		}},
 		{"a suspended task that awaits nothing", recovery.SuspendedNoCallback, "sleeping", func(s *plot) {
-			s.drop(keys.Of(keys.Callback, ns, name("sleeping")+":0", name("sleeping")))
-			s.drop(keys.Of(keys.AwaitedBy, ns, name("sleeping"), name("sleeping")+":0"))
+			s.promise(name("sleeping")+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.TimeoutAt })
 		}},
 		{"settled before it was made", recovery.PromiseTimes, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.SettledAt = p.CreatedAt - 1 })
@@ -416,8 +415,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-1, p.SettledAt-1 })
 		}},
 		{"a callback of several lost", audit.RuleWait, "either", func(s *plot) {
-			s.drop(keys.Of(keys.Callback, ns, name("either")+":3", name("either")))
-			s.drop(keys.Of(keys.AwaitedBy, ns, name("either"), name("either")+":3"))
+			s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFunctions-1))
 		}},
 		{"a callback on another's operation", audit.RuleWait, "asking", func(s *plot) {
 			s.put(keys.Of(keys.Callback, ns, name("bare"), name("asking")), []byte{})

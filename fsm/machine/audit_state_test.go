@@ -30,7 +30,7 @@ func (w *world) auditState(p *part, c *census) {
 		events += uint64(len(entries))
 	}
 	if report.Executions != uint64(len(c.headers)) || report.Promises != uint64(len(c.promises)) || report.Tasks != uint64(len(c.tasks)) ||
-		report.Events != events || report.Callbacks != uint64(len(c.callbacks)) {
+		report.Events != events || report.Callbacks != c.rows {
 		c.problem("the audit counts %+v", report)
 	}
 }

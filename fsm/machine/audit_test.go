@@ -33,6 +33,8 @@ type census struct {
 	ready      map[string]int64
 	visibility map[string]keys.VisibilityClass
 	problems   []string
+	// rows is how many callbacks have rows.
+	rows uint64
 	// formerEvents are those of earlier incarnations of graph runs.
 	formerEvents uint64
 }
@@ -130,6 +132,10 @@ func takeCensus(r state.Reader) *census {
 		}
 		return true
 	})
+	c.rows = uint64(len(c.callbacks))
+	if level, err := state.Level(r); err != nil || level >= state.LevelFunctions {
+		c.callWithoutRow()
+	}
 	if n, err := state.MetaNumber(r, state.MetaReplyBytes); err != nil || n != sized {
 		c.problem("replies of %d bytes, %d are counted (%v)", sized, n, err)
 	}
@@ -138,6 +144,19 @@ func takeCensus(r state.Reader) *census {
 		c.problem("%d replies, %d ages, %d counted (%v)", len(replies), ages, stored, err)
 	}
 	return c
+}
+
+// callWithoutRow adds the callbacks of suspended executions on their own operations, which have no rows.
+func (c *census) callWithoutRow() {
+	for p := range c.Promises() {
+		owner, ok := state.ParentOf(p.ID)
+		if _, journaled := c.headers[owner]; !ok || !journaled || c.tasks[owner].State != recovery.TaskSuspended {
+			continue
+		}
+		if p.State == recovery.PromisePending && p.Awaitable() && !slices.Contains(c.callbacks, [2]string{p.ID, owner}) {
+			c.callbacks, c.awaitedBy = append(c.callbacks, [2]string{p.ID, owner}), append(c.awaitedBy, [2]string{owner, p.ID})
+		}
+	}
 }
 
 func (c *census) named(key, want []byte) {

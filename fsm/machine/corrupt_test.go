@@ -370,7 +370,9 @@ func TestInvariantsNotice(t *testing.T) {
 		},
 		"suspended_no_callback": func(t *txn, ex *execution) {
 			suspend(t, ex)
-			t.store(ns).RemoveCallback("e:0", "e")
+			p, _ := t.store(ns).Promise("e:0")
+			p.State, p.SettledAt = recovery.PromiseResolved, t.now
+			t.store(ns).PutPromise(p)
 		},
 		"suspended_with_consumed_callbacks": func(t *txn, ex *execution) {
 			suspend(t, ex)

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"perdure/fsm/audit"
 	"perdure/fsm/state"
@@ -66,8 +67,22 @@ func (t *txn) checkInvariants() error {
 		if status == journal.StatusBlocked && ex.j.WaitSatisfied() {
 			return broken("satisfied_wait_resumed", "the wait is satisfied and the execution was not resumed")
 		}
+		if status == journal.StatusBlocked && p.Live(t.now) && !t.awaitsPending(ex) {
+			return broken(recovery.SuspendedNoCallback, "it waits for no pending promise")
+		}
 	}
 	return t.checkWritten()
+}
+
+// awaitsPending reports that a promise of an execution's wait is pending.
+func (t *txn) awaitsPending(ex *execution) bool {
+	_, on, _, _ := ex.j.Wait()
+	for _, promise := range slices.Backward(on) { // most often the last one is settled last
+		if p, ok := t.store(ex.ns).Promise(string(promise)); ok && p.State == recovery.PromisePending && !ex.j.Resolved(promise) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkWritten checks what the transaction has written by the invariants of the recovery protocol.

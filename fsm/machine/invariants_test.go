@@ -68,7 +68,11 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 		recovery.AcquiredTaskNoLease: func(x *txn) {
 			task(x, "working", func(task *recovery.Task) { task.LeaseAt++ })
 		},
-		recovery.SuspendedNoCallback: func(x *txn) { x.store(ns).RemoveCallback(name("sleeping")+":0", name("sleeping")) },
+		recovery.SuspendedNoCallback: func(x *txn) {
+			p, _ := x.store(ns).Promise(name("sleeping") + ":0")
+			p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt
+			x.store(ns).PutPromise(p)
+		},
 		recovery.SuspendedWithConsumedCallback: func(x *txn) {
 			task(x, "sleeping", func(task *recovery.Task) { task.Resumes = []string{"some"} })
 		},
@@ -131,7 +135,12 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.txn.begin(p.index + 1)
-	m.txn.store(ns).RemoveCallback("e:7", "e")
+	settled, _ := m.txn.store(ns).Promise("e:7")
+	settled.State, settled.SettledAt = recovery.PromiseResolved, settled.CreatedAt
+	m.txn.store(ns).PutPromise(settled)
+	task, _ := m.txn.store(ns).Task("e:7")
+	task.State, task.RetryAt = recovery.TaskFulfilled, 0
+	m.txn.store(ns).PutTask(task)
 	reads.keys = 0
 	if err := m.txn.checkWritten(); err != nil {
 		t.Fatal(err)

@@ -28,9 +28,6 @@ func (p *presence) slot(prefix []byte) *uint8 {
 // none reports that the state has no key with a prefix. False means that it may have one.
 func (p *presence) none(prefix []byte) bool { return *p.slot(prefix) == 0 }
 
-// one reports that the state has at most one key with a prefix, and may have one.
-func (p *presence) one(prefix []byte) bool { return *p.slot(prefix) == 1 }
-
 func (p *presence) add(prefix []byte) {
 	if n := p.slot(prefix); *n < 255 {
 		*n++

@@ -1,9 +1,12 @@
 package machine
 
 import (
+	"slices"
+
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
+	"perdure/journal"
 	"perdure/recovery"
 )
 
@@ -212,33 +215,65 @@ func (s store) strings(prefix []byte) []string {
 	return out
 }
 
-// Callbacks implements recovery.Store. Who awaits an operation's promise is most often its execution alone: that
-// takes one read and no scan.
-func (s store) Callbacks(awaited string) []string {
-	prefix := s.t.of(keys.Callback, s.ns, awaited)
-	if s.t.m.present.one(prefix) && !s.t.puts[keys.Callback] {
-		if owner, ok := state.ParentOf(awaited); ok {
-			if _, there := s.t.get(s.t.of(keys.Callback, s.ns, awaited, owner)); there {
-				return []string{owner}
-			}
+// callsBack returns the execution that a promise resumes without a row: the one whose operation it is, while that is
+// Blocked. "" for none. What the journal says of the wait decides whether the execution is resumed: see wake.
+func (s store) callsBack(awaited string) string {
+	if s.t.m.feature < state.LevelFunctions {
+		return ""
+	}
+	owner, ok := state.ParentOf(awaited)
+	if !ok {
+		return ""
+	}
+	if s.t.m.cache.get(s.ns, owner) == nil {
+		if p, ok := s.Promise(owner); !ok || p.Target == "" {
+			return "" // a graph run, one of its nodes, or nothing
 		}
 	}
-	return s.strings(prefix)
+	ex, ok := s.t.execution(s.ns, owner)
+	if !ok || ex.h.Kind != state.KindFunction || ex.h.Status != journal.StatusBlocked {
+		return ""
+	}
+	return owner
 }
 
-// AddCallback implements recovery.Store.
+// Callbacks implements recovery.Store.
+func (s store) Callbacks(awaited string) []string {
+	out, owner := s.strings(s.t.of(keys.Callback, s.ns, awaited)), s.callsBack(awaited)
+	if owner == "" {
+		return out
+	}
+	if i, found := slices.BinarySearch(out, owner); !found {
+		out = slices.Insert(out, i, owner)
+	}
+	return out
+}
+
+// AddCallback implements recovery.Store. An execution needs no row to be resumed by its own operation.
 func (s store) AddCallback(awaited, awaiter string) {
+	if owner, ok := state.ParentOf(awaited); ok && owner == awaiter && s.callsBack(awaited) == awaiter {
+		return
+	}
 	s.t.put(s.t.of(keys.Callback, s.ns, awaited, awaiter), []byte{})
 	s.t.put(s.t.of(keys.AwaitedBy, s.ns, awaiter, awaited), []byte{})
 }
 
-// RemoveCallback implements recovery.Store.
+// RemoveCallback implements recovery.Store. Most callbacks of executions have no row.
 func (s store) RemoveCallback(awaited, awaiter string) {
-	s.t.remove(s.t.of(keys.Callback, s.ns, awaited, awaiter))
+	key := s.t.of(keys.Callback, s.ns, awaited, awaiter)
+	if s.t.m.feature >= state.LevelFunctions {
+		if s.t.none(keys.Strings(key, 2)) {
+			return
+		}
+		if _, there := s.t.get(key); !there {
+			return
+		}
+	}
+	s.t.remove(key)
 	s.t.remove(s.t.of(keys.AwaitedBy, s.ns, awaiter, awaited))
 }
 
-// AwaitedBy implements recovery.Store.
+// AwaitedBy implements recovery.Store: the callbacks with a row, since the others end with their execution's wait.
 func (s store) AwaitedBy(awaiter string) []string {
 	return s.strings(s.t.of(keys.AwaitedBy, s.ns, awaiter))
 }

@@ -6,6 +6,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 const (
@@ -205,6 +207,46 @@ func TestLeftOverCallbacks(t *testing.T) {
 	w.tick()
 	if got := w.describe("e"); got.Task.State != "suspended" {
 		t.Errorf("woken by a timer without a waiter: %v", got)
+	}
+	w.do(signalCmd(nil, "e", "s", "x"))
+	w.commit(w.only("w1", "f"), "return x")
+}
+
+// An execution that awaits its own operations has no callback with a row. A wait that began when each had one ends like
+// any other, and leaves none.
+func TestCallbacksWithoutRows(t *testing.T) {
+	w := newWorldAt(t, state.LevelFunctions-1, 1)
+	p := w.parts[0]
+	rows := func(want int) {
+		t.Helper()
+		got := 0
+		if err := p.state.Scan([]byte{byte(keys.Callback)}, []byte{byte(keys.AwaitedBy) + 1}, func(_, _ []byte) bool {
+			got++
+			return true
+		}); err != nil || got != want {
+			t.Errorf("%d rows, must be %d: %v", got, want, err)
+		}
+	}
+	v := w.begin("e", "f")
+	w.commit(v, "child g; child g; child g; all 0,1")
+	children := w.take("w2", 3, "g")
+	rows(4)
+	w.raise(p, state.LevelFunctions)
+	w.commit(children[0], "return a")
+	rows(2)
+	w.open(p)
+	w.commit(children[1], "return b")
+	rows(0)
+	w.commit(w.only("w1", "f"), "await 2")
+	rows(0)
+	w.open(p)
+	w.commit(children[2], "return c")
+	w.commit(w.only("w1", "f"), "sleep 5000; wait s")
+	rows(0)
+	w.now += 6000
+	w.tick()
+	if got := w.describe("e"); got.Task.State != "suspended" {
+		t.Errorf("woken by what it does not wait for: %v", got)
 	}
 	w.do(signalCmd(nil, "e", "s", "x"))
 	w.commit(w.only("w1", "f"), "return x")

@@ -17,7 +17,7 @@ const (
 	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
 	LevelReplies = 5
 	// LevelFunctions: entities and critical sections on them, executions with former incarnations, clean-up executions,
-	// children with close policies.
+	// children with close policies, executions that await their own operations without rows for it.
 	LevelFunctions = 6
 )
 

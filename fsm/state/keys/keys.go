@@ -23,7 +23,7 @@ const (
 
 	Promise    Family = 0x10 // namespace, id
 	Task       Family = 0x11 // namespace, id
-	Callback   Family = 0x12 // namespace, awaited, awaiter
+	Callback   Family = 0x12 // namespace, awaited, awaiter; an execution that awaits its own operation needs none
 	AwaitedBy  Family = 0x13 // namespace, awaiter, awaited (the callback, seen from the other end)
 	Listener   Family = 0x14 // namespace, id, address
 	Notify     Family = 0x15 // namespace, id → what is left of the listeners of a settled promise

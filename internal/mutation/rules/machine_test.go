@@ -46,6 +46,18 @@ var machineBugs = []mutation.Bug{
 		From: "case m.present.none(prefix):\n", To: "case true:\n", Tests: "TestEmptySetsAreEmpty",
 	},
 	{
+		File: "fsm/machine/store.go", Rule: "callbacks: an operation resumes its execution without a row",
+		From: "out = slices.Insert(out, i, owner)", To: "_ = i", Tests: "TestCallbacksWithoutRows",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "callbacks: a row of a former level is removed with its promise",
+		From: "if _, there := s.t.get(key); !there {", To: "if _, there := s.t.get(key); true || !there {", Tests: "TestCallbacksWithoutRows",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "callbacks: before the level that needs none, each has a row",
+		From: "if s.t.m.feature < state.LevelFunctions {\n\t\treturn \"\"", To: "if false {\n\t\treturn \"\"", Tests: "TestCallbacksWithoutRows",
+	},
+	{
 		File: "fsm/machine/commit.go", Rule: "commit: the token is the present one",
 		From: "Version: token.Version}); err != nil {", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {",
 		Tests: "TestStaleTokens",
