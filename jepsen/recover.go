@@ -18,7 +18,7 @@ type RecoverCase struct {
 	Name, About string
 	// Args are the flags of the nodes with which the case happens within seconds.
 	Args []string
-	run  func(*recovery) error
+	run  func(*recoverRun) error
 }
 
 // smallLogs make markers often and keep short logs, so that states are flushed to disk and a node that lags
@@ -27,10 +27,10 @@ var smallLogs = []string{"--snapshot-threshold", "500", "--snapshot-interval", "
 
 // RecoverCases is the table. A new case is a row.
 var RecoverCases = []RecoverCase{
-	{Name: "kill-all", About: "kill -9 of all nodes under load; all start again", run: (*recovery).killAll},
-	{Name: "wipe", About: "a node loses its disk, comes back empty, and must then make up the majority", Args: smallLogs, run: (*recovery).wipe},
-	{Name: "lag", About: "a node misses so many writes that its log cannot be continued", Args: smallLogs, run: (*recovery).lag},
-	{Name: "flip", About: "a byte of one node's state is flipped while it is down", Args: smallLogs, run: (*recovery).flip},
+	{Name: "kill-all", About: "kill -9 of all nodes under load; all start again", run: (*recoverRun).killAll},
+	{Name: "wipe", About: "a node loses its disk, comes back empty, and must then make up the majority", Args: smallLogs, run: (*recoverRun).wipe},
+	{Name: "lag", About: "a node misses so many writes that its log cannot be continued", Args: smallLogs, run: (*recoverRun).lag},
+	{Name: "flip", About: "a byte of one node's state is flipped while it is down", Args: smallLogs, run: (*recoverRun).flip},
 }
 
 // FindRecoverCase finds a row.
@@ -74,8 +74,8 @@ type Measured struct {
 	Took time.Duration
 }
 
-// recovery is one case under way.
-type recovery struct {
+// recoverRun is one case under way.
+type recoverRun struct {
 	ctx    context.Context
 	c      *Cluster
 	o      RecoverOptions
@@ -94,7 +94,7 @@ func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) 
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
-	r := &recovery{ctx: ctx, c: c, o: o, rng: rand.New(rand.NewPCG(o.Seed, 4)), report: &RecoverReport{Case: rc.Name}}
+	r := &recoverRun{ctx: ctx, c: c, o: o, rng: rand.New(rand.NewPCG(o.Seed, 4)), report: &RecoverReport{Case: rc.Name}}
 	if err := rc.run(r); err != nil {
 		return r.report, fmt.Errorf("case %s: %w", rc.Name, err)
 	}
@@ -108,7 +108,7 @@ func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) 
 }
 
 // load writes, at least n times, while something is done, and returns when both are over.
-func (r *recovery) load(n int, meanwhile func() error) error {
+func (r *recoverRun) load(n int, meanwhile func() error) error {
 	o := r.o.Load
 	o.Prefix = fmt.Sprintf("%s-%d", o.Prefix, r.loads)
 	r.loads++
@@ -136,7 +136,7 @@ func (r *recovery) load(n int, meanwhile func() error) error {
 }
 
 // timed runs do and records how long it took.
-func (r *recovery) timed(what string, do func() error) error {
+func (r *recoverRun) timed(what string, do func() error) error {
 	began := time.Now()
 	err := do()
 	r.report.Times = append(r.report.Times, Measured{what, time.Since(began)})
@@ -144,7 +144,7 @@ func (r *recovery) timed(what string, do func() error) error {
 	return err
 }
 
-func (r *recovery) note(format string, args ...any) {
+func (r *recoverRun) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	r.report.Notes = append(r.report.Notes, text)
 	fmt.Fprintln(r.o.Out, text)
@@ -152,7 +152,7 @@ func (r *recovery) note(format string, args ...any) {
 
 // readWrites reads all writes so far. Given a node, it reads them in that node's replicas and checks the
 // answers at once.
-func (r *recovery) readWrites(what string, in *Node) error {
+func (r *recoverRun) readWrites(what string, in *Node) error {
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
 	defer cancel()
 	if in == nil {
@@ -171,7 +171,7 @@ func (r *recovery) readWrites(what string, in *Node) error {
 }
 
 // ready starts nodes and measures until all are ready, and until all replicas are equal.
-func (r *recovery) ready(what string, nodes ...*Node) error {
+func (r *recoverRun) ready(what string, nodes ...*Node) error {
 	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
 	began := time.Now()
@@ -191,7 +191,7 @@ func (r *recovery) ready(what string, nodes ...*Node) error {
 	return nil
 }
 
-func (r *recovery) killAll() error {
+func (r *recoverRun) killAll() error {
 	return r.load(r.o.Writes, func() error {
 		all, err := FindFaults("kill-all")
 		if err != nil {
@@ -206,7 +206,7 @@ func (r *recovery) killAll() error {
 }
 
 // victim is a node that is not the leader of most, or the only one.
-func (r *recovery) victim() (*Node, error) {
+func (r *recoverRun) victim() (*Node, error) {
 	if len(r.c.nodes) == 1 {
 		return r.c.nodes[0], nil
 	}
@@ -217,7 +217,7 @@ func (r *recovery) victim() (*Node, error) {
 	return nodes[0], nil
 }
 
-func (r *recovery) wipe() error {
+func (r *recoverRun) wipe() error {
 	if len(r.c.nodes) < 3 {
 		return errors.New("a cluster that loses a disk needs three nodes")
 	}
@@ -284,7 +284,7 @@ func (c *Cluster) waitCaughtUp(ctx context.Context, but uint32) error {
 	})
 }
 
-func (r *recovery) lag() error {
+func (r *recoverRun) lag() error {
 	if len(r.c.nodes) < 3 {
 		return errors.New("a cluster of which one node lags needs three")
 	}
@@ -314,7 +314,7 @@ func (r *recovery) lag() error {
 // flip damages one replica, Rounds times. The cluster must continue with the others and never answer wrongly.
 // The node must either not need the byte or refuse its replica by name, and it must be whole again after a
 // rebuild.
-func (r *recovery) flip() error {
+func (r *recoverRun) flip() error {
 	if err := r.load(r.o.Writes, nil); err != nil {
 		return err
 	}
@@ -333,7 +333,7 @@ func (r *recovery) flip() error {
 
 // flipOnce damages one replica and rebuilds it. With readRebuilt it then reads every write in the replica, with
 // readDamaged also while it is damaged.
-func (r *recovery) flipOnce(readRebuilt, readDamaged bool) error {
+func (r *recoverRun) flipOnce(readRebuilt, readDamaged bool) error {
 	const partition = 1
 	n, err := r.victim()
 	if err != nil {
@@ -391,7 +391,7 @@ func (r *recovery) flipOnce(readRebuilt, readDamaged bool) error {
 var errReplicaHalted = errors.New("the replica has halted")
 
 // calmOrHalted waits until all replicas are equal, or until that of one node has halted, which is an error.
-func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
+func (r *recoverRun) calmOrHalted(n *Node, partition uint32) error {
 	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
 	var halted bool
@@ -414,7 +414,7 @@ func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
 }
 
 // forgetQuarantined deletes the files that the rebuilds of a replica have quarantined.
-func (r *recovery) forgetQuarantined(n *Node, partition uint32) error {
+func (r *recoverRun) forgetQuarantined(n *Node, partition uint32) error {
 	cl, err := r.c.Client(time.Minute, n)
 	if err != nil {
 		return err
@@ -427,7 +427,7 @@ func (r *recovery) forgetQuarantined(n *Node, partition uint32) error {
 }
 
 // readFromDamaged reads every write in a damaged node. The node may refuse to answer, but not answer wrongly.
-func (r *recovery) readFromDamaged(n *Node) {
+func (r *recoverRun) readFromDamaged(n *Node) {
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()
 	writes := slices.Clone(r.writes)
@@ -442,7 +442,7 @@ func (r *recovery) readFromDamaged(n *Node) {
 }
 
 // replicaState is one replica's state as the cluster reports it.
-func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
+func (r *recoverRun) replicaState(n *Node, partition uint32) (string, error) {
 	if !n.Running() {
 		return "gone with its process, whose last log lines are: " + n.LastLogLines(), nil
 	}
@@ -461,7 +461,7 @@ func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
 }
 
 // rebuild has the cluster rebuild the replica.
-func (r *recovery) rebuild(n *Node, partition uint32) error {
+func (r *recoverRun) rebuild(n *Node, partition uint32) error {
 	return r.timed("rebuilding the replica", func() error {
 		cl, err := r.c.Client(time.Minute, n)
 		if err != nil {
