@@ -6,12 +6,13 @@
 //
 // # Parts
 //
-// A Cluster is some nodes, each a process with a data directory, on loopback or each in a network namespace
-// of its own, whose cable can be pulled. A Fault is a row of a table: its targets, its action, its repair. A
-// workload records its requests and their answers, with times: registers (RegisterRun), writes under load
-// (CommitRun), executions (ExecutionRun) and graphs (GraphRun), whose workers are processes of their own
-// (Worker). A checker is a pure function from such a history to violations: CheckRegister, CheckCommits,
-// CheckExecutions, CheckHolding, CheckGraphs, CheckRestore. The drivers (Failover, Histories, Executions, Graphs,
+// A Cluster is some nodes, each a process with a data directory, on loopback or each in a network
+// namespace of its own, whose cable can be pulled. A Fault is a row of a table: its targets, its action,
+// its repair. A workload records its requests and their answers, with times: registers (RegisterRun),
+// writes under load (CommitRun), the Resonate protocol (ResonateRun), executions (ExecutionRun) and graphs
+// (GraphRun), whose workers are processes of their own (Worker). A checker is a pure function from such a
+// history to violations: CheckRegister, CheckCommits, CheckResonate, CheckExecutions, CheckHolding,
+// CheckGraphs, CheckRestore. The drivers (Failover, Histories, ResonateHistories, Executions, Graphs,
 // Late, Recover, Upgrade, Backups) put the three together, and run/ is their command line.
 //
 // # Seeds

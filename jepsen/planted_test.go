@@ -3,6 +3,7 @@ package jepsen
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,13 +16,23 @@ var unconfirmedReads = []overlay.Patch{{Package: "perdure/partition/group", File
 	From: "if err := r.confirm(ctx); err != nil {",
 	To:   "if r.serving() == nil {\n\t\t\tvar err error = r.NotServing()"}}
 
+// staleVersions makes a server take an earlier version of a task for the present one.
+var staleVersions = []overlay.Patch{{Package: "perdure/recovery", File: "ref.go",
+	From: "if t.Version != ref.Version {", To: "if t.Version < ref.Version {"}}
+
 // lateCluster is a cluster in network namespaces of a server with a bug planted in it, or none.
 func lateCluster(ctx context.Context, t *testing.T, bug []overlay.Patch) *Cluster {
 	t.Helper()
 	if err := CheckNetns(); err != nil {
 		testkit.Lacks(t, "network namespaces", err)
 	}
-	o := Options{Netns: true, Seed: *flagSeed, Keep: *flagKeep}
+	return plantedCluster(ctx, t, Options{Netns: true}, bug)
+}
+
+// plantedCluster is a cluster of a server with a bug planted in it, or none.
+func plantedCluster(ctx context.Context, t *testing.T, o Options, bug []overlay.Patch) *Cluster {
+	t.Helper()
+	o.Seed, o.Keep = *flagSeed, *flagKeep
 	var err error
 	if bug == nil {
 		o.Binary, err = binary(ctx)
@@ -75,9 +86,26 @@ func TestUnconfirmedReadsAreFound(t *testing.T) {
 	t.Error("8 rounds, and no stale read was found")
 }
 
-// TestPatchesFit: the planted bug still fits the sources, also where it is not tried.
+// TestStaleVersionsAreFound plants former holders that act, in the server alone: the checker has the rules as they are.
+func TestStaleVersionsAreFound(t *testing.T) {
+	testkit.NeedsLong(t, "it builds a server with the bug planted; the checker finds the same in histories that a test makes up")
+	ctx := within(t, testTimeout)
+	c := plantedCluster(ctx, t, Options{}, staleVersions)
+	for round := range 8 {
+		r, err := ResonateHistories(ctx, c, ResonateHistoryOptions{Seed: *flagSeed + uint64(round), Out: progress{t}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Refuted > 0 {
+			return
+		}
+	}
+	t.Error("8 rounds, and no former holder was found")
+}
+
+// TestPatchesFit: the planted bugs still fit the sources, also where they are not tried.
 func TestPatchesFit(t *testing.T) {
-	if _, err := overlay.Write(within(t, time.Minute), ".", t.TempDir(), unconfirmedReads); err != nil {
+	if _, err := overlay.Write(within(t, time.Minute), ".", t.TempDir(), slices.Concat(unconfirmedReads, staleVersions)); err != nil {
 		t.Error(err)
 	}
 }

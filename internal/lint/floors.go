@@ -88,7 +88,7 @@ var table = []place{
 		avoids: slices.Concat(storage, consensus), tests: wholeNode},
 
 	{dir: "embed", floor: 5},
-	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable", "graph", "reduction"}}, // they see a cluster from outside
+	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable", "graph", "reduction", "recovery"}}, // they see a cluster from outside; reduction and recovery: checkers hold it against the rules
 	{dir: "bench", floor: 5, only: []string{"api", "id", "client", "durable"}},
 	{dir: "bench/baseline", floor: 5, only: []string{"partition/raftlog", "partition/stable"}}, // the limit is made of a node's own log
 	{dir: "bench/stored", floor: 5, only: []string{"api", "partition"}},                        // it fills a node's data directory without its ports

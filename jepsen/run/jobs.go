@@ -78,6 +78,34 @@ func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	}
 }
 
+func resonateJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.ResonateHistoryOptions{Out: out}
+	co.faults = jepsen.ResonateFaults
+	set.IntVar(&o.Rounds, "rounds", 10, "rounds, each with one fault and some dozens of histories")
+	set.IntVar(&o.Load.Clients, "clients", 9, "clients; a third of them use all nodes, the others one each")
+	set.IntVar(&o.Load.Live, "live", 8, "origins in use at a time, of four promises each")
+	set.IntVar(&o.Load.OpsPerOrigin, "ops", 40, "requests about one origin: the length of a history")
+	set.IntVar(&o.Load.Concurrent, "concurrent", 4, "requests under way about one origin")
+	set.IntVar(&o.Load.MaxOpen, "max-open", 4, "requests without an answer after which an origin is left")
+	set.DurationVar(&o.Load.Pause, "pause", 5*time.Millisecond, "what a client waits for between two requests")
+	set.DurationVar(&o.Load.Timeout, "call-timeout", 3*time.Second, "timeout of one request")
+	set.DurationVar(&o.Check, "check-timeout", 10*time.Second, "when the check of one history is given up; one in a hundred may be")
+	set.StringVar(&o.Tamper, "tamper", "", "change one answer of each history, which the run must report: all, "+strings.Join(jepsen.ResonateTampers(), ", "))
+	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second/2, 2*time.Second, time.Second/2)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		var err error
+		if o.Faults, err = ofNodes(faults, out); err != nil {
+			return nil, nil, err
+		}
+		o.Seed = co.opts.Seed
+		r, err := jepsen.ResonateHistories(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
 func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.ExecutionOptions{Out: out}
 	set.IntVar(&o.N, "n", 2000, "executions at least")
