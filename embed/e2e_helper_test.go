@@ -50,8 +50,12 @@ func TestMain(m *testing.M) {
 	if code, is := pausedWorker(); is {
 		os.Exit(code)
 	}
+	testkit.ShareBuilds()
 	testkit.WaitingTests(8)
 	code := m.Run()
+	if builtDir != "" {
+		_ = os.RemoveAll(builtDir)
+	}
 	if sharedUsed.Load() {
 		if n, err := shared(); err == nil {
 			if err := errors.Join(n.NotReady(), n.stop()); err != nil {

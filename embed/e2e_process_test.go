@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,13 +26,28 @@ type process struct {
 	ended chan struct{} // after its end and that of its output
 }
 
-// buildNode builds cmd/node.
-func buildNode(t *testing.T) string {
+// builtDir is the folder of the server that tests have built, which TestMain removes, or empty.
+var builtDir string
+
+// built is the server's binary, which the first test that needs it builds.
+var built = sync.OnceValues(func() (string, error) {
+	var err error
+	if builtDir, err = os.MkdirTemp("", "perdure-embed-test-"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(builtDir, "node")
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "perdure/cmd/node").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// nodeBinary returns the server's binary.
+func nodeBinary(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "node")
-	build := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "perdure/cmd/node")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	binary, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }
@@ -98,7 +116,7 @@ func TestKill(t *testing.T) {
 	}
 	t.Parallel()
 	const executions = 200
-	binary, dir, addr := buildNode(t), filepath.Join(t.TempDir(), "data"), fixedAddr(t)
+	binary, dir, addr := nodeBinary(t), filepath.Join(t.TempDir(), "data"), fixedAddr(t)
 	p := launch(t, binary, dir, addr)
 	w := connect(t, addr)
 	l := newLedger()

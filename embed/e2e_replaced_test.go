@@ -58,7 +58,7 @@ func TestReplacedServer(t *testing.T) {
 
 	// The old disk is back.
 	old.GRPCAddr, old.HTTPAddr, old.PeerAddr, old.GossipAddr = fixedAddr(t), fixedAddr(t), fixedAddr(t), fixedAddr(t)
-	binary := buildNode(t)
+	binary := nodeBinary(t)
 	open := func() string {
 		for _, addr := range []string{old.GRPCAddr, old.HTTPAddr} {
 			if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {

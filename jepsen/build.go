@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,8 +24,8 @@ type BuildOptions struct {
 	Patches  []overlay.Patch
 }
 
-// Build builds the server into dir and returns the path of the binary. It takes as long as the compiler does; ctx
-// bounds it.
+// Build builds the server into dir and returns the path of the binary. It has no C in it unless CGO_ENABLED says so. It
+// takes as long as the compiler does; ctx bounds it.
 func Build(ctx context.Context, dir string, o BuildOptions) (string, error) {
 	return build(ctx, dir, "perdure-node", nodePackage, o)
 }
@@ -51,8 +52,8 @@ func build(ctx context.Context, dir, name, pkg string, o BuildOptions) (string, 
 		args = append(args, "-overlay", list)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	if !o.Race { // the race detector needs C; a release is built without, and so holds its caches elsewhere
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if !o.Race { // the race detector needs C; a release is built without
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cmp.Or(os.Getenv("CGO_ENABLED"), "0"))
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", pkg, err, out)

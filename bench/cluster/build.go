@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,8 +17,8 @@ const (
 	BenchCommand = "bench"
 )
 
-// Build builds a command of the module in the folder module, as a release is built, and writes the binary to
-// the file out. It takes as long as the compiler does.
+// Build builds a command of the module in the folder module and writes the binary to the file out: as a release is built,
+// without C, unless CGO_ENABLED says otherwise. It takes as long as the compiler does.
 func Build(ctx context.Context, module, command, out string, patches ...overlay.Patch) error {
 	args := []string{"build", "-o", out}
 	if len(patches) > 0 {
@@ -29,7 +30,7 @@ func Build(ctx context.Context, module, command, out string, patches ...overlay.
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+command)...)
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cmp.Or(os.Getenv("CGO_ENABLED"), "0"))
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./%s in %s: %w\n%s", command, module, err, text)
 	}

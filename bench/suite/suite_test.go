@@ -3,10 +3,10 @@ package suite_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,15 +25,32 @@ func TestMain(m *testing.M) {
 	if role.Asked(os.Args) {
 		os.Exit(role.Main(os.Args[2:]))
 	}
-	flag.Parse()
-	testkit.Exit(m.Run(), goleak.IgnoreTopFunction("perdure/bench/cluster.spawning"))
+	testkit.ShareBuilds()
+	testkit.WaitingTests(3) // for restarts, and for the time that sleepers sleep
+	code := m.Run()
+	if builtDir != "" {
+		os.RemoveAll(builtDir)
+	}
+	testkit.Exit(code, goleak.IgnoreTopFunction("perdure/bench/cluster.spawning"))
 }
+
+var builtDir string
+
+// node builds the server once, in a folder that TestMain removes.
+var node = sync.OnceValues(func() (string, error) {
+	var err error
+	if builtDir, err = os.MkdirTemp("", "perdure-bench-test-"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(builtDir, "node")
+	return path, cluster.Build(context.Background(), "../..", cluster.NodeCommand, path)
+})
 
 // options are those of tiny runs, with the test's own binary as worker and client.
 func options(t *testing.T) suite.Options {
 	t.Helper()
-	node := filepath.Join(t.TempDir(), "node")
-	if err := cluster.Build(t.Context(), "../..", cluster.NodeCommand, node); err != nil {
+	node, err := node()
+	if err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -46,6 +63,7 @@ func options(t *testing.T) suite.Options {
 // TestEachWorkload: each workload does ten operations on one node, finds its own results, and has figures of
 // everything.
 func TestEachWorkload(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	var cells []suite.Cell
 	for _, w := range workload.All() {
@@ -78,6 +96,7 @@ func TestEachWorkload(t *testing.T) {
 // TestSDK: each call of Resonate's SDK has its result, takes no more requests than the protocol needs, and counts the CPU of
 // the SDK's processes.
 func TestSDK(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.SDK = t.TempDir()
 	switch err := sdk.Install(t.Context(), o.SDK); {
@@ -110,6 +129,7 @@ func TestSDK(t *testing.T) {
 
 // TestStored: nodes that store different numbers of executions are measured in turns, each after a restart.
 func TestStored(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Rounds = 2
 	w, err := workload.Find("steps")
@@ -143,6 +163,7 @@ func TestStored(t *testing.T) {
 
 // TestStoredSleepers: sleepers that were stored before their node started wake after a restart of it.
 func TestStoredSleepers(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Filled, o.Restart, o.Sleepers, o.Lead = true, true, 50, 15*time.Second
 	w, err := workload.Find("sleepers")
