@@ -118,14 +118,13 @@ func (c *Cluster) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	ports := freePorts{rng: rng}
 	for i := range c.opts.Nodes {
 		n := newNode(c, i)
 		for j, addr := range []*string{&n.GRPCAddr, &n.HTTPAddr, &n.PeerAddr, &n.GossipAddr} {
 			host, port := "127.0.0.1", []int{grpcPort, httpPort, peerPort, gossipPort}[j]
 			if c.wires != nil {
 				host = c.wires.addr(i)
-			} else if port, err = ports.next(); err != nil {
+			} else if port, err = freePort(rng); err != nil {
 				return err
 			}
 			*addr = net.JoinHostPort(host, strconv.Itoa(port))
@@ -151,17 +150,20 @@ func (o Options) build() BuildOptions {
 	return BuildOptions{}
 }
 
-// freePorts draws ports without a listener, below those that the kernel assigns to outgoing connections: a
-// node that was down must find its ports free again.
-type freePorts struct {
-	rng  *rand.Rand
-	used []int
+// drawnPorts are those that this process has drawn: the port of a node that is down has no listener either.
+var drawnPorts struct {
+	sync.Mutex
+	list []int
 }
 
-func (f *freePorts) next() (int, error) {
+// freePort draws a port without a listener, below those that the kernel assigns to outgoing connections: a
+// node that was down must find its ports free again.
+func freePort(rng *rand.Rand) (int, error) {
+	drawnPorts.Lock()
+	defer drawnPorts.Unlock()
 	for range 1000 {
-		port := 25000 + f.rng.IntN(7000)
-		if slices.Contains(f.used, port) {
+		port := 25000 + rng.IntN(7000)
+		if slices.Contains(drawnPorts.list, port) {
 			continue
 		}
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
@@ -175,7 +177,7 @@ func (f *freePorts) next() (int, error) {
 			continue
 		}
 		_ = udp.Close() // likewise
-		f.used = append(f.used, port)
+		drawnPorts.list = append(drawnPorts.list, port)
 		return port, nil
 	}
 	return 0, errors.New("no free port found in 25000 to 31999")

@@ -95,6 +95,7 @@ func TestRecoverKillAll(t *testing.T) {
 
 // TestSteady is the one test with a cluster that -short runs: a history without a fault.
 func TestSteady(t *testing.T) {
+	t.Parallel()
 	nodes := *flagNodes
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -133,6 +134,7 @@ func TestSteady(t *testing.T) {
 // it; if one does not, its passes mean nothing.
 func TestAmnesiaIsFound(t *testing.T) {
 	testkit.NeedsLong(t, "the checkers' own tests find the same in recorded histories")
+	t.Parallel()
 	ctx := within(t, 5*time.Minute)
 	c, err := startCluster(ctx, Options{Nodes: 1})
 	if err != nil {

@@ -2,6 +2,7 @@ package jepsen
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,21 +38,25 @@ func (r *EndsReport) String() string {
 const (
 	endsName, endsParentName, endsChildName = "jepsen-ends", "jepsen-ends-parent", "jepsen-ends-child"
 	// endsGrace is how long a worker has to acknowledge a cancel, endsCleanup how long a clean-up may take: longer than a
-	// lease and a failover, since a task that is lost with its leader comes again when its lease is over. Neither may end
-	// an execution later than endsSlack after it, through any one kill.
-	endsGrace, endsCleanup, endsSlack = 1500 * time.Millisecond, 10 * time.Second, 8 * time.Second
-	endsReason                        = "enough"
+	// lease and a failover, since a task that is lost with its leader comes again when its lease is over. endsNever is the
+	// bound of a clean-up that nobody completes. No bound may end an execution later than endsSlack after it, through any
+	// one kill.
+	endsGrace, endsCleanup, endsNever, endsSlack = 1500 * time.Millisecond, 20 * time.Second, 3 * time.Second, 8 * time.Second
+	endsReason                                   = "enough"
 )
 
-// endsInput is the input of the function whose cancels are tried: what hangs, and ignores its context. It is
-// "step", "undo", or nothing.
-type endsInput struct{ Hangs string }
+// endsInput is the input of the function whose cancels are tried. Hangs is what hangs, and ignores its context: "step",
+// "undo", or nothing. Cleanup bounds the clean-up.
+type endsInput struct {
+	Hangs   string
+	Cleanup time.Duration
+}
 
 // endsFunctions are the functions of the trials.
 func endsFunctions() []durable.Registration {
 	hang := func() { time.Sleep(time.Hour) } // until its process is killed
 	cancelled := durable.NewFunction(endsName, func(ctx durable.Context, in endsInput) (string, error) {
-		saga := durable.NewSaga(ctx, durable.CleanupWithin(endsCleanup))
+		saga := durable.NewSaga(ctx, durable.CleanupWithin(in.Cleanup))
 		_, err := durable.Do(ctx, saga, "take", func(context.Context) (int, error) { return 1, nil },
 			func(context.Context, durable.Done[int]) error {
 				if in.Hangs == "undo" {
@@ -99,6 +104,16 @@ type cancelTrial struct {
 
 func (t cancelTrial) String() string {
 	return fmt.Sprintf("hangs %q, workers gone %v, back %v, leader %q", t.hangs, t.gone, t.back, t.leader)
+}
+
+// completes reports whether a worker completes the clean-up.
+func (t cancelTrial) completes() bool { return !t.gone && t.hangs != "undo" || t.back }
+
+func (t cancelTrial) cleanup() time.Duration {
+	if t.completes() {
+		return endsCleanup
+	}
+	return endsNever
 }
 
 // Ends cancels executions whose workers are gone or hang, while the leader is killed or paused: the grace
@@ -152,7 +167,11 @@ func (r *endsRun) violate(id, format string, args ...any) {
 
 // cancel makes one trial of a cancel.
 func (r *endsRun) cancel(ctx context.Context, id string, trial cancelTrial) error {
-	if _, err := r.cl.Start(ctx, client.StartOptions{ID: id, Function: endsName, Input: fmt.Appendf(nil, `{"Hangs":%q}`, trial.hangs)}); err != nil {
+	input, err := json.Marshal(endsInput{trial.hangs, trial.cleanup()})
+	if err != nil {
+		return err
+	}
+	if _, err := r.cl.Start(ctx, client.StartOptions{ID: id, Function: endsName, Input: input}); err != nil {
 		return err
 	}
 	if err := r.entries(ctx, id, "its work to begin", func(e *perdurev1.Event) bool { return e.GetInvokeStarted().GetPromiseId() == id+":1" }); err != nil {
@@ -171,7 +190,7 @@ func (r *endsRun) cancel(ctx context.Context, id string, trial cancelTrial) erro
 		took time.Duration
 	}
 	answered, began := make(chan answer, 1), time.Now()
-	waiting, stop := context.WithTimeout(ctx, endsGrace+endsCleanup+2*endsSlack)
+	waiting, stop := context.WithTimeout(ctx, endsGrace+trial.cleanup()+2*endsSlack)
 	defer stop()
 	go func() {
 		got, err := r.cl.CancelWait(waiting, id, endsReason, endsGrace)
@@ -244,11 +263,10 @@ func (r *endsRun) judgeCancel(ctx context.Context, id string, trial cancelTrial,
 		return
 	}
 	var failed *client.ExecutionError
-	completes := !trial.gone && trial.hangs != "undo" || trial.back
 	switch {
-	case completes && (told != nil || cleanup.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED):
+	case trial.completes() && (told != nil || cleanup.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED):
 		r.violate(id, "(%s) its clean-up is %v, the client was told %v", trial, cleanup.GetStatus(), told)
-	case !completes && (!errors.As(told, &failed) || failed.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED ||
+	case !trial.completes() && (!errors.As(told, &failed) || failed.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED ||
 		!strings.Contains(fmt.Sprint(failed.Failure.GetType(), " ", failed.Failure.GetMessage()), "time")):
 		r.violate(id, "(%s) the client was told %v of a clean-up that its bound has ended", trial, told)
 	}

@@ -11,6 +11,7 @@ import (
 // TestGraphs has a cluster of its own, whose nodes find half-done runs on their disks.
 func TestGraphs(t *testing.T) {
 	testkit.NeedsLong(t, "it breaks a cluster of its own; the tests of rpc and examples/graph run graphs to their ends")
+	t.Parallel()
 	t.Logf("reproduce with -jepsen.seed=%d", *flagSeed)
 	c, err := startCluster(t.Context(), Options{Nodes: *flagNodes, Args: append(slices.Clone(SavedOften), "--snapshot-threshold=1")})
 	if err != nil {

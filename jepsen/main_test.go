@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,10 +42,11 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv(echo); addr != "" {
 		os.Exit(beEcho(addr))
 	}
-	flag.Parse()
+	testkit.ShareBuilds()
+	testkit.WaitingTests(clustersAtOnce)
 	code := m.Run()
-	if shared != nil {
-		if err := shared.Close(); err != nil {
+	for c := takeIdle(); c != nil; c = takeIdle() {
+		if err := c.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -102,16 +104,26 @@ func beEcho(addr string) int {
 	}
 }
 
+// clustersAtOnce is how many tests with a cluster run at a time: each waits for elections and leases about half of it.
+const clustersAtOnce = 2
+
 var (
+	building        sync.Mutex
 	builtDir, built string
-	shared          *Cluster
+	// idle are the clusters that no test uses now.
+	idle struct {
+		sync.Mutex
+		clusters []*Cluster
+	}
 )
 
-// binary builds the server once, in a folder that TestMain removes.
+// binary builds the server once, in a folder that TestMain removes. It blocks while another test builds.
 func binary(ctx context.Context) (string, error) {
 	if *flagBinary != "" {
 		return *flagBinary, nil
 	}
+	building.Lock()
+	defer building.Unlock()
 	if built != "" {
 		return built, nil
 	}
@@ -148,20 +160,58 @@ func startCluster(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// sharedCluster is the cluster of the tests that leave it whole. It is in network namespaces when the machine
-// allows that.
+// sharedCluster returns a cluster for a test that leaves it whole, and lets others with a cluster run meanwhile. The next
+// test gets it if this one passes. It is in network namespaces when the machine allows that.
 func sharedCluster(t *testing.T) *Cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
 	}
+	t.Parallel()
 	t.Logf("reproduce with -jepsen.seed=%d", *flagSeed)
-	if shared == nil {
-		c, err := startCluster(t.Context(), Options{Nodes: *flagNodes, Netns: CheckNetns() == nil})
-		if err != nil {
+	c := takeIdle()
+	if c == nil {
+		var err error
+		if c, err = startCluster(t.Context(), Options{Nodes: *flagNodes, Netns: CheckNetns() == nil}); err != nil {
 			t.Fatal(err)
 		}
-		shared = c
 	}
-	return shared
+	t.Cleanup(func() {
+		if err := dismissWorkers(c); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		idle.Lock()
+		defer idle.Unlock()
+		idle.clusters = append(idle.clusters, c)
+	})
+	return c
+}
+
+// takeIdle returns a cluster that no test uses, or nil.
+func takeIdle() *Cluster {
+	idle.Lock()
+	defer idle.Unlock()
+	n := len(idle.clusters)
+	if n == 0 {
+		return nil
+	}
+	c := idle.clusters[n-1]
+	idle.clusters = idle.clusters[:n-1]
+	return c
+}
+
+// dismissWorkers ends a cluster's workers: the next test has others, with leases of its own.
+func dismissWorkers(c *Cluster) error {
+	var errs []error
+	for _, w := range c.workers {
+		errs = append(errs, w.Kill(), os.RemoveAll(w.Book), os.RemoveAll(w.Steps))
+	}
+	c.workers = nil
+	return errors.Join(errs...)
 }

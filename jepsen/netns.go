@@ -47,7 +47,14 @@ type wires struct {
 	muted map[[2]int]bool // who does not reach whom
 }
 
-// newWires makes the network, or nothing.
+var (
+	// newNetwork is held while a network is made, so that the next one sees its addresses.
+	newNetwork sync.Mutex
+	// networks is how many networks this process has made.
+	networks int
+)
+
+// newWires makes the network, or nothing. It blocks while another is made.
 func newWires(ctx context.Context, nodes int, rng *rand.Rand) (*wires, error) {
 	if err := CheckNetns(); err != nil {
 		return nil, err
@@ -55,6 +62,8 @@ func newWires(ctx context.Context, nodes int, rng *rand.Rand) (*wires, error) {
 	if err := SweepNetns(ctx); err != nil {
 		return nil, err
 	}
+	newNetwork.Lock()
+	defer newNetwork.Unlock()
 	used, err := ip(ctx, "-o", "-4", "addr", "show")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoNetwork, err)
@@ -70,9 +79,8 @@ func newWires(ctx context.Context, nodes int, rng *rand.Rand) (*wires, error) {
 		return nil, fmt.Errorf("%w: every 10.77.x.0/24 is in use", ErrNoNetwork)
 	}
 	// Interface names have 15 bytes at most: pj, a process id in base 36 (5), two letters, the node.
-	letters := "abcdefghijklmnopqrstuvwxyz"
-	w.name = netPrefix + base36(os.Getpid()) + "-" +
-		string(letters[rng.IntN(len(letters))]) + string(letters[rng.IntN(len(letters))])
+	w.name = netPrefix + base36(os.Getpid()) + "-" + string([]byte{'a' + byte(networks/26%26), 'a' + byte(networks%26)})
+	networks++
 	if err := w.make(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoNetwork, err), w.Close())
 	}

@@ -64,15 +64,20 @@ func plantedCluster(ctx context.Context, t *testing.T, o Options, bug []overlay.
 // TestLateAnswers: late answers confirm no read.
 func TestLateAnswers(t *testing.T) {
 	testkit.NeedsLong(t, "it cuts a cluster twice; the rule of reads has tests in partition")
+	t.Parallel()
 	ctx := within(t, testTimeout)
 	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 2, Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
 }
 
+// plantedTimeout bounds a test that builds a server first, on a machine that builds others.
+const plantedTimeout = 10 * time.Minute
+
 // TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership: the driver must see a stale read.
 func TestUnconfirmedReadsAreFound(t *testing.T) {
 	testkit.NeedsLong(t, "it builds a server with the bug planted")
-	ctx := within(t, testTimeout)
+	t.Parallel()
+	ctx := within(t, plantedTimeout)
 	c := lateCluster(ctx, t, unconfirmedReads)
 	for round := range 8 {
 		r, err := Late(ctx, c, LateOptions{Rounds: 1, Seed: *flagSeed + uint64(round), Out: progress{t}})
@@ -89,7 +94,8 @@ func TestUnconfirmedReadsAreFound(t *testing.T) {
 // TestStaleVersionsAreFound plants former holders that act, in the server alone: the checker has the rules as they are.
 func TestStaleVersionsAreFound(t *testing.T) {
 	testkit.NeedsLong(t, "it builds a server with the bug planted; the checker finds the same in histories that a test makes up")
-	ctx := within(t, testTimeout)
+	t.Parallel()
+	ctx := within(t, plantedTimeout)
 	c := plantedCluster(ctx, t, Options{}, staleVersions)
 	for round := range 8 {
 		r, err := ResonateHistories(ctx, c, ResonateHistoryOptions{Seed: *flagSeed + uint64(round), Out: progress{t}})

@@ -9,6 +9,7 @@ func TestUpgrade(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building two servers and restarting a cluster takes more than the few seconds of -short")
 	}
+	t.Parallel()
 	t.Logf("reproduce with -jepsen.seed=%d", *flagSeed)
 	newer, err := binary(t.Context())
 	if err != nil {

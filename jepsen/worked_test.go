@@ -9,14 +9,21 @@ import (
 	"perdure/internal/testkit"
 )
 
-// TestWorkedJournals has a cluster write the worked journals of the specification, undisturbed and with
-// workers and leaders killed.
+// TestWorkedJournals has clusters write the worked journals of the specification, undisturbed and with workers and
+// leaders killed.
 func TestWorkedJournals(t *testing.T) {
-	c := sharedCluster(t)
-	r, err := Worked(t.Context(), c, WorkedOptions{Seed: *flagSeed, Out: progress{t}})
-	check(t, r, r.Violations, err)
-	r, err = Worked(t.Context(), c, WorkedOptions{Kills: []string{"worker", "leader"}, Every: testkit.Choose(0, 7, 1), Seed: *flagSeed + 1, Out: progress{t}})
-	check(t, r, r.Violations, err)
+	t.Parallel()
+	for i, kill := range []string{"none", "worker", "leader"} {
+		t.Run(kill, func(t *testing.T) {
+			every := testkit.Choose(0, 6, 1)
+			if kill == "none" {
+				every = 1
+			}
+			c := sharedCluster(t)
+			r, err := Worked(t.Context(), c, WorkedOptions{Kills: []string{kill}, Every: every, Seed: *flagSeed + uint64(i), Out: progress{t}})
+			check(t, r, r.Violations, err)
+		})
+	}
 }
 
 // The comparison names the first entry that differs, and the rests are entries of their journals.
