@@ -128,6 +128,8 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyAdvanceSchedule, level: state.LevelFunctions, about: k.AdvanceSchedule.GetId()}, true
 	case *commandv1.Command_UnblocksDelivered:
 		return rule{apply: applyUnblocksDelivered, level: state.LevelFunctions}, true
+	case *commandv1.Command_ImportHistory:
+		return rule{apply: applyImportHistory, level: state.LevelFunctions, about: k.ImportHistory.GetId()}, true
 	case *commandv1.Command_Assign:
 		return rule{apply: applyAssign, level: state.LevelFirst}, true
 	}

@@ -3,9 +3,9 @@ package machine
 import (
 	"errors"
 
+	"perdure/fsm/histories"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
-	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -183,7 +183,4 @@ func (t *txn) firstEntry(ex *execution) journal.ExecutionStarted {
 }
 
 // operations returns the prefix that the ids of an execution's operations have, at any depth.
-func operations(objectID string) string {
-	first := string(id.PromiseID(objectID).Child(0))
-	return first[:len(first)-1]
-}
+func operations(objectID string) string { return histories.Below(objectID) }

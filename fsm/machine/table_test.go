@@ -38,7 +38,7 @@ func TestCommandTable(t *testing.T) {
 		84: {"create_client_task", 6}, 85: {"acquire_client_task", 6}, 86: {"release_client_task", 6}, 87: {"suspend_client_task", 6},
 		88: {"fulfill_client_task", 6}, 89: {"fence_client_task", 6}, 90: {"heartbeat_client_tasks", 6}, 91: {"halt_client_task", 6},
 		92: {"continue_client_task", 6}, 93: {"unblocks_delivered", 6}, 94: {"create_schedule", 6}, 95: {"delete_schedule", 6},
-		96: {"advance_schedule", 6},
+		96: {"advance_schedule", 6}, 100: {"import_history", 6},
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {

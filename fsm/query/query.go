@@ -59,6 +59,10 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 		reply, refused = x.promise()
 	case *commandv1.Query_Task:
 		reply, refused = x.task(k.Task)
+	case *commandv1.Query_Export:
+		reply, refused = x.export(k.Export)
+	case *commandv1.Query_ImportHistory:
+		reply, refused = x.importHistory(k.ImportHistory)
 	case *commandv1.Query_Entity:
 		reply, refused = x.entity()
 	case *commandv1.Query_Entities:

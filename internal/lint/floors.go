@@ -55,10 +55,11 @@ var table = []place{
 	{dir: "fsm", floor: 2, avoids: network}, // adapts the machine to storage and Raft
 	{dir: "fsm/state", floor: 2, avoids: outside, siblings: []string{}},
 	{dir: "fsm/wire", floor: 2, avoids: outside, siblings: []string{"fsm/state"}},
-	{dir: "fsm/query", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}}, // cannot write
+	{dir: "fsm/query", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/histories"}}, // cannot write
+	{dir: "fsm/histories", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit"}},
 	{dir: "fsm/audit", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}}, // cannot reach the machine's guards
 	{dir: "fsm/restore", floor: 2, avoids: outside, siblings: []string{"fsm/state"}},
-	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit", "fsm/restore"}}, // audit: its check of what a command has written
+	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit", "fsm/restore", "fsm/histories"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
 	{dir: "partition/addresses", floor: partitionFloor, siblings: []string{}},

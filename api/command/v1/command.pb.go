@@ -238,6 +238,7 @@ type Command struct {
 	//	*Command_CreateSchedule
 	//	*Command_DeleteSchedule
 	//	*Command_AdvanceSchedule
+	//	*Command_ImportHistory
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -695,6 +696,15 @@ func (x *Command) GetAdvanceSchedule() *v1.AdvanceScheduleRequest {
 	return nil
 }
 
+func (x *Command) GetImportHistory() *v1.ImportHistoryRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_ImportHistory); ok {
+			return x.ImportHistory
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -876,6 +886,10 @@ type Command_AdvanceSchedule struct {
 	AdvanceSchedule *v1.AdvanceScheduleRequest `protobuf:"bytes,96,opt,name=advance_schedule,json=advanceSchedule,proto3,oneof"`
 }
 
+type Command_ImportHistory struct {
+	ImportHistory *v1.ImportHistoryRequest `protobuf:"bytes,100,opt,name=import_history,json=importHistory,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -961,6 +975,8 @@ func (*Command_CreateSchedule) isCommand_Kind() {}
 func (*Command_DeleteSchedule) isCommand_Kind() {}
 
 func (*Command_AdvanceSchedule) isCommand_Kind() {}
+
+func (*Command_ImportHistory) isCommand_Kind() {}
 
 // UnblocksDelivered removes unblocks that have reached their addresses. A leader proposes it; what is gone is ignored.
 type UnblocksDelivered struct {
@@ -2799,6 +2815,7 @@ type Reply struct {
 	//	*Reply_ClientHeartbeat
 	//	*Reply_UnblocksDelivered
 	//	*Reply_Schedule
+	//	*Reply_ImportHistory
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3129,6 +3146,15 @@ func (x *Reply) GetSchedule() *v1.ScheduleResponse {
 	return nil
 }
 
+func (x *Reply) GetImportHistory() *v1.ImportHistoryResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_ImportHistory); ok {
+			return x.ImportHistory
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -3262,6 +3288,10 @@ type Reply_Schedule struct {
 	Schedule *v1.ScheduleResponse `protobuf:"bytes,84,opt,name=schedule,proto3,oneof"`
 }
 
+type Reply_ImportHistory struct {
+	ImportHistory *v1.ImportHistoryResponse `protobuf:"bytes,100,opt,name=import_history,json=importHistory,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -3325,6 +3355,8 @@ func (*Reply_ClientHeartbeat) isReply_Kind() {}
 func (*Reply_UnblocksDelivered) isReply_Kind() {}
 
 func (*Reply_Schedule) isReply_Kind() {}
+
+func (*Reply_ImportHistory) isReply_Kind() {}
 
 type UnblocksDeliveredReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4103,6 +4135,8 @@ type Query struct {
 	//	*Query_Snapshot
 	//	*Query_Schedule
 	//	*Query_Schedules
+	//	*Query_Export
+	//	*Query_ImportHistory
 	Kind          isQuery_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4348,6 +4382,24 @@ func (x *Query) GetSchedules() *v1.SearchSchedulesRequest {
 	return nil
 }
 
+func (x *Query) GetExport() *v1.ExportRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Export); ok {
+			return x.Export
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetImportHistory() *v1.ImportHistoryRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_ImportHistory); ok {
+			return x.ImportHistory
+		}
+	}
+	return nil
+}
+
 type isQuery_Kind interface {
 	isQuery_Kind()
 }
@@ -4441,6 +4493,15 @@ type Query_Schedules struct {
 	Schedules *v1.SearchSchedulesRequest `protobuf:"bytes,46,opt,name=schedules,proto3,oneof"`
 }
 
+type Query_Export struct {
+	Export *v1.ExportRequest `protobuf:"bytes,100,opt,name=export,proto3,oneof"`
+}
+
+type Query_ImportHistory struct {
+	// Of a dry run.
+	ImportHistory *v1.ImportHistoryRequest `protobuf:"bytes,101,opt,name=import_history,json=importHistory,proto3,oneof"`
+}
+
 func (*Query_Describe) isQuery_Kind() {}
 
 func (*Query_Result) isQuery_Kind() {}
@@ -4482,6 +4543,10 @@ func (*Query_Snapshot) isQuery_Kind() {}
 func (*Query_Schedule) isQuery_Kind() {}
 
 func (*Query_Schedules) isQuery_Kind() {}
+
+func (*Query_Export) isQuery_Kind() {}
+
+func (*Query_ImportHistory) isQuery_Kind() {}
 
 // MessagesQuery asks for the messages that wait for an address: executes of pending client tasks, and unblocks.
 type MessagesQuery struct {
@@ -4856,6 +4921,8 @@ type QueryReply struct {
 	//	*QueryReply_Snapshot
 	//	*QueryReply_Schedule
 	//	*QueryReply_Schedules
+	//	*QueryReply_Export
+	//	*QueryReply_ImportHistory
 	Kind          isQueryReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5096,6 +5163,24 @@ func (x *QueryReply) GetSchedules() *v1.SearchSchedulesResponse {
 	return nil
 }
 
+func (x *QueryReply) GetExport() *v1.ExportResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Export); ok {
+			return x.Export
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetImportHistory() *v1.ImportHistoryResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_ImportHistory); ok {
+			return x.ImportHistory
+		}
+	}
+	return nil
+}
+
 type isQueryReply_Kind interface {
 	isQueryReply_Kind()
 }
@@ -5188,6 +5273,14 @@ type QueryReply_Schedules struct {
 	Schedules *v1.SearchSchedulesResponse `protobuf:"bytes,46,opt,name=schedules,proto3,oneof"`
 }
 
+type QueryReply_Export struct {
+	Export *v1.ExportResponse `protobuf:"bytes,100,opt,name=export,proto3,oneof"`
+}
+
+type QueryReply_ImportHistory struct {
+	ImportHistory *v1.ImportHistoryResponse `protobuf:"bytes,101,opt,name=import_history,json=importHistory,proto3,oneof"`
+}
+
 func (*QueryReply_Error) isQueryReply_Kind() {}
 
 func (*QueryReply_Describe) isQueryReply_Kind() {}
@@ -5231,6 +5324,10 @@ func (*QueryReply_Snapshot) isQueryReply_Kind() {}
 func (*QueryReply_Schedule) isQueryReply_Kind() {}
 
 func (*QueryReply_Schedules) isQueryReply_Kind() {}
+
+func (*QueryReply_Export) isQueryReply_Kind() {}
+
+func (*QueryReply_ImportHistory) isQueryReply_Kind() {}
 
 // MessagesReply lists messages, by address, then executes by the time at which the address is told again, unblocks by
 // promise.
@@ -5740,7 +5837,7 @@ var File_command_v1_command_proto protoreflect.FileDescriptor
 
 const file_command_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x1dperdure/v1/client_tasks.proto\x1a\x1aperdure/v1/schedules.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\x1a\x19perdure/v1/entities.proto\"\xb4\x01\n" +
+	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x1dperdure/v1/client_tasks.proto\x1a\x1aperdure/v1/schedules.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\x1a\x19perdure/v1/entities.proto\x1a\x1aperdure/v1/histories.proto\"\xb4\x01\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
@@ -5752,7 +5849,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\x80\x19\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\xcb\x19\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -5805,7 +5902,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x12unblocks_delivered\x18] \x01(\v2%.perdure.command.v1.UnblocksDeliveredH\x00R\x11unblocksDelivered\x12L\n" +
 	"\x0fcreate_schedule\x18^ \x01(\v2!.perdure.v1.CreateScheduleRequestH\x00R\x0ecreateSchedule\x12L\n" +
 	"\x0fdelete_schedule\x18_ \x01(\v2!.perdure.v1.DeleteScheduleRequestH\x00R\x0edeleteSchedule\x12O\n" +
-	"\x10advance_schedule\x18` \x01(\v2\".perdure.v1.AdvanceScheduleRequestH\x00R\x0fadvanceScheduleB\x06\n" +
+	"\x10advance_schedule\x18` \x01(\v2\".perdure.v1.AdvanceScheduleRequestH\x00R\x0fadvanceSchedule\x12I\n" +
+	"\x0eimport_history\x18d \x01(\v2 .perdure.v1.ImportHistoryRequestH\x00R\rimportHistoryB\x06\n" +
 	"\x04kind\"O\n" +
 	"\x11UnblocksDelivered\x12:\n" +
 	"\bunblocks\x18\x01 \x03(\v2\x1e.perdure.command.v1.UnblockRefR\bunblocks\"T\n" +
@@ -5936,7 +6034,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xa7\x10\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xf3\x10\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -5974,7 +6072,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05fence\x18Q \x01(\v2#.perdure.v1.FenceClientTaskResponseH\x00R\x05fence\x12U\n" +
 	"\x10client_heartbeat\x18R \x01(\v2(.perdure.v1.HeartbeatClientTasksResponseH\x00R\x0fclientHeartbeat\x12[\n" +
 	"\x12unblocks_delivered\x18S \x01(\v2*.perdure.command.v1.UnblocksDeliveredReplyH\x00R\x11unblocksDelivered\x12:\n" +
-	"\bschedule\x18T \x01(\v2\x1c.perdure.v1.ScheduleResponseH\x00R\bscheduleB\x06\n" +
+	"\bschedule\x18T \x01(\v2\x1c.perdure.v1.ScheduleResponseH\x00R\bschedule\x12J\n" +
+	"\x0eimport_history\x18d \x01(\v2!.perdure.v1.ImportHistoryResponseH\x00R\rimportHistoryB\x06\n" +
 	"\x04kind\"\x18\n" +
 	"\x16UnblocksDeliveredReply\"!\n" +
 	"\vImportReply\x12\x12\n" +
@@ -6017,8 +6116,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\x1a.perdure.command.v1.DetailR\adetails\"0\n" +
 	"\x06Detail\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xd6\n" +
-	"\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xd6\v\n" +
 	"\x05Query\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x129\n" +
@@ -6044,7 +6142,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\bmessages\x18+ \x01(\v2!.perdure.command.v1.MessagesQueryH\x00R\bmessages\x12?\n" +
 	"\bsnapshot\x18, \x01(\v2!.perdure.command.v1.SnapshotQueryH\x00R\bsnapshot\x12<\n" +
 	"\bschedule\x18- \x01(\v2\x1e.perdure.v1.GetScheduleRequestH\x00R\bschedule\x12B\n" +
-	"\tschedules\x18. \x01(\v2\".perdure.v1.SearchSchedulesRequestH\x00R\tschedulesB\x06\n" +
+	"\tschedules\x18. \x01(\v2\".perdure.v1.SearchSchedulesRequestH\x00R\tschedules\x123\n" +
+	"\x06export\x18d \x01(\v2\x19.perdure.v1.ExportRequestH\x00R\x06export\x12I\n" +
+	"\x0eimport_history\x18e \x01(\v2 .perdure.v1.ImportHistoryRequestH\x00R\rimportHistoryB\x06\n" +
 	"\x04kind\"\xc1\x01\n" +
 	"\rMessagesQuery\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
@@ -6066,8 +6166,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x0eFunctionsQuery\x12\x1c\n" +
 	"\tfunctions\x18\x01 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
-	"\x04code\x18\x03 \x01(\tR\x04code\"\xc2\n" +
-	"\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\xc4\v\n" +
 	"\n" +
 	"QueryReply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x12:\n" +
@@ -6093,7 +6192,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\bmessages\x18+ \x01(\v2!.perdure.command.v1.MessagesReplyH\x00R\bmessages\x12?\n" +
 	"\bsnapshot\x18, \x01(\v2!.perdure.command.v1.SnapshotReplyH\x00R\bsnapshot\x12:\n" +
 	"\bschedule\x18- \x01(\v2\x1c.perdure.v1.ScheduleResponseH\x00R\bschedule\x12C\n" +
-	"\tschedules\x18. \x01(\v2#.perdure.v1.SearchSchedulesResponseH\x00R\tschedulesB\x06\n" +
+	"\tschedules\x18. \x01(\v2#.perdure.v1.SearchSchedulesResponseH\x00R\tschedules\x124\n" +
+	"\x06export\x18d \x01(\v2\x1a.perdure.v1.ExportResponseH\x00R\x06export\x12J\n" +
+	"\x0eimport_history\x18e \x01(\v2!.perdure.v1.ImportHistoryResponseH\x00R\rimportHistoryB\x06\n" +
 	"\x04kind\"\xfb\x01\n" +
 	"\rMessagesReply\x12>\n" +
 	"\bexecutes\x18\x01 \x03(\v2\".perdure.command.v1.ExecuteMessageR\bexecutes\x12>\n" +
@@ -6240,62 +6341,66 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*v1.CreateScheduleRequest)(nil),        // 92: perdure.v1.CreateScheduleRequest
 	(*v1.DeleteScheduleRequest)(nil),        // 93: perdure.v1.DeleteScheduleRequest
 	(*v1.AdvanceScheduleRequest)(nil),       // 94: perdure.v1.AdvanceScheduleRequest
-	(*v1.TaskToken)(nil),                    // 95: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),                // 96: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),                   // 97: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),                    // 98: perdure.v1.StartSend
-	(*v1.Outcome)(nil),                      // 99: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),                   // 100: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),                      // 101: perdure.v1.Failure
-	(*v1.StartResponse)(nil),                // 102: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),                  // 103: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),                 // 104: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),               // 105: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),               // 106: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),            // 107: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),              // 108: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),          // 109: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),           // 110: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil),         // 111: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),           // 112: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),            // 113: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),              // 114: perdure.v1.RestartResponse
-	(*v1.PurgeResponse)(nil),                // 115: perdure.v1.PurgeResponse
-	(*v1.ClientTaskResponse)(nil),           // 116: perdure.v1.ClientTaskResponse
-	(*v1.FenceClientTaskResponse)(nil),      // 117: perdure.v1.FenceClientTaskResponse
-	(*v1.HeartbeatClientTasksResponse)(nil), // 118: perdure.v1.HeartbeatClientTasksResponse
-	(*v1.ScheduleResponse)(nil),             // 119: perdure.v1.ScheduleResponse
-	(v1.Reason)(0),                          // 120: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),              // 121: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),                // 122: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),               // 123: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),                  // 124: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),            // 125: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),           // 126: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),              // 127: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),           // 128: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),             // 129: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),          // 130: perdure.v1.ListEntitiesRequest
-	(*v1.GetClientTaskRequest)(nil),         // 131: perdure.v1.GetClientTaskRequest
-	(*v1.SearchPromisesRequest)(nil),        // 132: perdure.v1.SearchPromisesRequest
-	(*v1.SearchClientTasksRequest)(nil),     // 133: perdure.v1.SearchClientTasksRequest
-	(*v1.GetScheduleRequest)(nil),           // 134: perdure.v1.GetScheduleRequest
-	(*v1.SearchSchedulesRequest)(nil),       // 135: perdure.v1.SearchSchedulesRequest
-	(*v1.DescribeResponse)(nil),             // 136: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),               // 137: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),              // 138: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),                 // 139: perdure.v1.ListResponse
-	(*v1.Task)(nil),                         // 140: perdure.v1.Task
-	(*v1.GraphStatus)(nil),                  // 141: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),             // 142: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),                  // 143: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),            // 144: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil),         // 145: perdure.v1.ListEntitiesResponse
-	(*v1.SearchPromisesResponse)(nil),       // 146: perdure.v1.SearchPromisesResponse
-	(*v1.SearchClientTasksResponse)(nil),    // 147: perdure.v1.SearchClientTasksResponse
-	(*v1.SearchSchedulesResponse)(nil),      // 148: perdure.v1.SearchSchedulesResponse
-	(*v1.Promise)(nil),                      // 149: perdure.v1.Promise
-	(*v1.ClientTask)(nil),                   // 150: perdure.v1.ClientTask
+	(*v1.ImportHistoryRequest)(nil),         // 95: perdure.v1.ImportHistoryRequest
+	(*v1.TaskToken)(nil),                    // 96: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),                // 97: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),                   // 98: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),                    // 99: perdure.v1.StartSend
+	(*v1.Outcome)(nil),                      // 100: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),                   // 101: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),                      // 102: perdure.v1.Failure
+	(*v1.StartResponse)(nil),                // 103: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),                  // 104: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),                 // 105: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),               // 106: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),               // 107: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),            // 108: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),              // 109: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),          // 110: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),           // 111: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil),         // 112: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),           // 113: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),            // 114: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),              // 115: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),                // 116: perdure.v1.PurgeResponse
+	(*v1.ClientTaskResponse)(nil),           // 117: perdure.v1.ClientTaskResponse
+	(*v1.FenceClientTaskResponse)(nil),      // 118: perdure.v1.FenceClientTaskResponse
+	(*v1.HeartbeatClientTasksResponse)(nil), // 119: perdure.v1.HeartbeatClientTasksResponse
+	(*v1.ScheduleResponse)(nil),             // 120: perdure.v1.ScheduleResponse
+	(*v1.ImportHistoryResponse)(nil),        // 121: perdure.v1.ImportHistoryResponse
+	(v1.Reason)(0),                          // 122: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),              // 123: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),                // 124: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),               // 125: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),                  // 126: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),            // 127: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),           // 128: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),              // 129: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),           // 130: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),             // 131: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),          // 132: perdure.v1.ListEntitiesRequest
+	(*v1.GetClientTaskRequest)(nil),         // 133: perdure.v1.GetClientTaskRequest
+	(*v1.SearchPromisesRequest)(nil),        // 134: perdure.v1.SearchPromisesRequest
+	(*v1.SearchClientTasksRequest)(nil),     // 135: perdure.v1.SearchClientTasksRequest
+	(*v1.GetScheduleRequest)(nil),           // 136: perdure.v1.GetScheduleRequest
+	(*v1.SearchSchedulesRequest)(nil),       // 137: perdure.v1.SearchSchedulesRequest
+	(*v1.ExportRequest)(nil),                // 138: perdure.v1.ExportRequest
+	(*v1.DescribeResponse)(nil),             // 139: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),               // 140: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),              // 141: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),                 // 142: perdure.v1.ListResponse
+	(*v1.Task)(nil),                         // 143: perdure.v1.Task
+	(*v1.GraphStatus)(nil),                  // 144: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),             // 145: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),                  // 146: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),            // 147: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil),         // 148: perdure.v1.ListEntitiesResponse
+	(*v1.SearchPromisesResponse)(nil),       // 149: perdure.v1.SearchPromisesResponse
+	(*v1.SearchClientTasksResponse)(nil),    // 150: perdure.v1.SearchClientTasksResponse
+	(*v1.SearchSchedulesResponse)(nil),      // 151: perdure.v1.SearchSchedulesResponse
+	(*v1.ExportResponse)(nil),               // 152: perdure.v1.ExportResponse
+	(*v1.Promise)(nil),                      // 153: perdure.v1.Promise
+	(*v1.ClientTask)(nil),                   // 154: perdure.v1.ClientTask
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
@@ -6344,131 +6449,137 @@ var file_command_v1_command_proto_depIdxs = []int32{
 	92,  // 43: perdure.command.v1.Command.create_schedule:type_name -> perdure.v1.CreateScheduleRequest
 	93,  // 44: perdure.command.v1.Command.delete_schedule:type_name -> perdure.v1.DeleteScheduleRequest
 	94,  // 45: perdure.command.v1.Command.advance_schedule:type_name -> perdure.v1.AdvanceScheduleRequest
-	4,   // 46: perdure.command.v1.UnblocksDelivered.unblocks:type_name -> perdure.command.v1.UnblockRef
-	6,   // 47: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
-	95,  // 48: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	96,  // 49: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	18,  // 50: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	15,  // 51: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	26,  // 52: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	27,  // 53: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	97,  // 54: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	98,  // 55: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	23,  // 56: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	25,  // 57: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	22,  // 58: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	20,  // 59: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	21,  // 60: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	19,  // 61: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	24,  // 62: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	28,  // 63: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	29,  // 64: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	99,  // 65: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	97,  // 66: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	98,  // 67: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	99,  // 68: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	62,  // 69: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	100, // 70: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	99,  // 71: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	101, // 72: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	44,  // 73: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	102, // 74: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	103, // 75: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	104, // 76: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	37,  // 77: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	105, // 78: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	106, // 79: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	107, // 80: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	108, // 81: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	38,  // 82: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	39,  // 83: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	40,  // 84: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	41,  // 85: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	43,  // 86: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	109, // 87: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	110, // 88: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	36,  // 89: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	35,  // 90: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	34,  // 91: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	111, // 92: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	112, // 93: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	113, // 94: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	114, // 95: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	42,  // 96: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
-	115, // 97: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
-	32,  // 98: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
-	33,  // 99: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
-	116, // 100: perdure.command.v1.Reply.client_task:type_name -> perdure.v1.ClientTaskResponse
-	117, // 101: perdure.command.v1.Reply.fence:type_name -> perdure.v1.FenceClientTaskResponse
-	118, // 102: perdure.command.v1.Reply.client_heartbeat:type_name -> perdure.v1.HeartbeatClientTasksResponse
-	31,  // 103: perdure.command.v1.Reply.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDeliveredReply
-	119, // 104: perdure.command.v1.Reply.schedule:type_name -> perdure.v1.ScheduleResponse
-	116, // 105: perdure.command.v1.PromiseAnswer.client_task:type_name -> perdure.v1.ClientTaskResponse
-	95,  // 106: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	95,  // 107: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	15,  // 108: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	120, // 109: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	45,  // 110: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	121, // 111: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	122, // 112: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	123, // 113: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	124, // 114: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	125, // 115: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	50,  // 116: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	51,  // 117: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	52,  // 118: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	126, // 119: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	127, // 120: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	128, // 121: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	129, // 122: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	130, // 123: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	49,  // 124: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	131, // 125: perdure.command.v1.Query.client_task:type_name -> perdure.v1.GetClientTaskRequest
-	132, // 126: perdure.command.v1.Query.promises:type_name -> perdure.v1.SearchPromisesRequest
-	133, // 127: perdure.command.v1.Query.client_tasks:type_name -> perdure.v1.SearchClientTasksRequest
-	47,  // 128: perdure.command.v1.Query.messages:type_name -> perdure.command.v1.MessagesQuery
-	48,  // 129: perdure.command.v1.Query.snapshot:type_name -> perdure.command.v1.SnapshotQuery
-	134, // 130: perdure.command.v1.Query.schedule:type_name -> perdure.v1.GetScheduleRequest
-	135, // 131: perdure.command.v1.Query.schedules:type_name -> perdure.v1.SearchSchedulesRequest
-	44,  // 132: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	136, // 133: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	137, // 134: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	138, // 135: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	139, // 136: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	108, // 137: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	140, // 138: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	60,  // 139: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	61,  // 140: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	141, // 141: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	142, // 142: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	143, // 143: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	144, // 144: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	145, // 145: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	112, // 146: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	116, // 147: perdure.command.v1.QueryReply.client_task:type_name -> perdure.v1.ClientTaskResponse
-	146, // 148: perdure.command.v1.QueryReply.promises:type_name -> perdure.v1.SearchPromisesResponse
-	147, // 149: perdure.command.v1.QueryReply.client_tasks:type_name -> perdure.v1.SearchClientTasksResponse
-	54,  // 150: perdure.command.v1.QueryReply.messages:type_name -> perdure.command.v1.MessagesReply
-	57,  // 151: perdure.command.v1.QueryReply.snapshot:type_name -> perdure.command.v1.SnapshotReply
-	119, // 152: perdure.command.v1.QueryReply.schedule:type_name -> perdure.v1.ScheduleResponse
-	148, // 153: perdure.command.v1.QueryReply.schedules:type_name -> perdure.v1.SearchSchedulesResponse
-	55,  // 154: perdure.command.v1.MessagesReply.executes:type_name -> perdure.command.v1.ExecuteMessage
-	56,  // 155: perdure.command.v1.MessagesReply.unblocks:type_name -> perdure.command.v1.UnblockMessage
-	149, // 156: perdure.command.v1.UnblockMessage.promise:type_name -> perdure.v1.Promise
-	149, // 157: perdure.command.v1.SnapshotReply.promises:type_name -> perdure.v1.Promise
-	150, // 158: perdure.command.v1.SnapshotReply.tasks:type_name -> perdure.v1.ClientTask
-	58,  // 159: perdure.command.v1.SnapshotReply.promise_timers:type_name -> perdure.command.v1.SnapshotTimer
-	58,  // 160: perdure.command.v1.SnapshotReply.task_timers:type_name -> perdure.command.v1.SnapshotTimer
-	59,  // 161: perdure.command.v1.SnapshotReply.callbacks:type_name -> perdure.command.v1.SnapshotPair
-	59,  // 162: perdure.command.v1.SnapshotReply.listeners:type_name -> perdure.command.v1.SnapshotPair
-	55,  // 163: perdure.command.v1.SnapshotReply.executes:type_name -> perdure.command.v1.ExecuteMessage
-	4,   // 164: perdure.command.v1.SnapshotReply.unblocks:type_name -> perdure.command.v1.UnblockRef
-	95,  // 165: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	166, // [166:166] is the sub-list for method output_type
-	166, // [166:166] is the sub-list for method input_type
-	166, // [166:166] is the sub-list for extension type_name
-	166, // [166:166] is the sub-list for extension extendee
-	0,   // [0:166] is the sub-list for field type_name
+	95,  // 46: perdure.command.v1.Command.import_history:type_name -> perdure.v1.ImportHistoryRequest
+	4,   // 47: perdure.command.v1.UnblocksDelivered.unblocks:type_name -> perdure.command.v1.UnblockRef
+	6,   // 48: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
+	96,  // 49: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	97,  // 50: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	18,  // 51: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	15,  // 52: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	26,  // 53: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	27,  // 54: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	98,  // 55: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	99,  // 56: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	23,  // 57: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	25,  // 58: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	22,  // 59: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	20,  // 60: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	21,  // 61: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	19,  // 62: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	24,  // 63: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	28,  // 64: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	29,  // 65: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	100, // 66: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	98,  // 67: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	99,  // 68: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	100, // 69: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	62,  // 70: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	101, // 71: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	100, // 72: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	102, // 73: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	44,  // 74: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	103, // 75: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	104, // 76: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	105, // 77: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	37,  // 78: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	106, // 79: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	107, // 80: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	108, // 81: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	109, // 82: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	38,  // 83: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	39,  // 84: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	40,  // 85: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	41,  // 86: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	43,  // 87: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	110, // 88: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	111, // 89: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	36,  // 90: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	35,  // 91: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	34,  // 92: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	112, // 93: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	113, // 94: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	114, // 95: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	115, // 96: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	42,  // 97: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
+	116, // 98: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	32,  // 99: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
+	33,  // 100: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
+	117, // 101: perdure.command.v1.Reply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	118, // 102: perdure.command.v1.Reply.fence:type_name -> perdure.v1.FenceClientTaskResponse
+	119, // 103: perdure.command.v1.Reply.client_heartbeat:type_name -> perdure.v1.HeartbeatClientTasksResponse
+	31,  // 104: perdure.command.v1.Reply.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDeliveredReply
+	120, // 105: perdure.command.v1.Reply.schedule:type_name -> perdure.v1.ScheduleResponse
+	121, // 106: perdure.command.v1.Reply.import_history:type_name -> perdure.v1.ImportHistoryResponse
+	117, // 107: perdure.command.v1.PromiseAnswer.client_task:type_name -> perdure.v1.ClientTaskResponse
+	96,  // 108: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	96,  // 109: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	15,  // 110: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	122, // 111: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	45,  // 112: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	123, // 113: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	124, // 114: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	125, // 115: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	126, // 116: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	127, // 117: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	50,  // 118: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	51,  // 119: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	52,  // 120: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	128, // 121: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	129, // 122: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	130, // 123: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	131, // 124: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	132, // 125: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	49,  // 126: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	133, // 127: perdure.command.v1.Query.client_task:type_name -> perdure.v1.GetClientTaskRequest
+	134, // 128: perdure.command.v1.Query.promises:type_name -> perdure.v1.SearchPromisesRequest
+	135, // 129: perdure.command.v1.Query.client_tasks:type_name -> perdure.v1.SearchClientTasksRequest
+	47,  // 130: perdure.command.v1.Query.messages:type_name -> perdure.command.v1.MessagesQuery
+	48,  // 131: perdure.command.v1.Query.snapshot:type_name -> perdure.command.v1.SnapshotQuery
+	136, // 132: perdure.command.v1.Query.schedule:type_name -> perdure.v1.GetScheduleRequest
+	137, // 133: perdure.command.v1.Query.schedules:type_name -> perdure.v1.SearchSchedulesRequest
+	138, // 134: perdure.command.v1.Query.export:type_name -> perdure.v1.ExportRequest
+	95,  // 135: perdure.command.v1.Query.import_history:type_name -> perdure.v1.ImportHistoryRequest
+	44,  // 136: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	139, // 137: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	140, // 138: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	141, // 139: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	142, // 140: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	109, // 141: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	143, // 142: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	60,  // 143: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	61,  // 144: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	144, // 145: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	145, // 146: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	146, // 147: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	147, // 148: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	148, // 149: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	113, // 150: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	117, // 151: perdure.command.v1.QueryReply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	149, // 152: perdure.command.v1.QueryReply.promises:type_name -> perdure.v1.SearchPromisesResponse
+	150, // 153: perdure.command.v1.QueryReply.client_tasks:type_name -> perdure.v1.SearchClientTasksResponse
+	54,  // 154: perdure.command.v1.QueryReply.messages:type_name -> perdure.command.v1.MessagesReply
+	57,  // 155: perdure.command.v1.QueryReply.snapshot:type_name -> perdure.command.v1.SnapshotReply
+	120, // 156: perdure.command.v1.QueryReply.schedule:type_name -> perdure.v1.ScheduleResponse
+	151, // 157: perdure.command.v1.QueryReply.schedules:type_name -> perdure.v1.SearchSchedulesResponse
+	152, // 158: perdure.command.v1.QueryReply.export:type_name -> perdure.v1.ExportResponse
+	121, // 159: perdure.command.v1.QueryReply.import_history:type_name -> perdure.v1.ImportHistoryResponse
+	55,  // 160: perdure.command.v1.MessagesReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	56,  // 161: perdure.command.v1.MessagesReply.unblocks:type_name -> perdure.command.v1.UnblockMessage
+	153, // 162: perdure.command.v1.UnblockMessage.promise:type_name -> perdure.v1.Promise
+	153, // 163: perdure.command.v1.SnapshotReply.promises:type_name -> perdure.v1.Promise
+	154, // 164: perdure.command.v1.SnapshotReply.tasks:type_name -> perdure.v1.ClientTask
+	58,  // 165: perdure.command.v1.SnapshotReply.promise_timers:type_name -> perdure.command.v1.SnapshotTimer
+	58,  // 166: perdure.command.v1.SnapshotReply.task_timers:type_name -> perdure.command.v1.SnapshotTimer
+	59,  // 167: perdure.command.v1.SnapshotReply.callbacks:type_name -> perdure.command.v1.SnapshotPair
+	59,  // 168: perdure.command.v1.SnapshotReply.listeners:type_name -> perdure.command.v1.SnapshotPair
+	55,  // 169: perdure.command.v1.SnapshotReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	4,   // 170: perdure.command.v1.SnapshotReply.unblocks:type_name -> perdure.command.v1.UnblockRef
+	96,  // 171: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	172, // [172:172] is the sub-list for method output_type
+	172, // [172:172] is the sub-list for method input_type
+	172, // [172:172] is the sub-list for extension type_name
+	172, // [172:172] is the sub-list for extension extendee
+	0,   // [0:172] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -6520,6 +6631,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_CreateSchedule)(nil),
 		(*Command_DeleteSchedule)(nil),
 		(*Command_AdvanceSchedule)(nil),
+		(*Command_ImportHistory)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[18].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
@@ -6569,6 +6681,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_ClientHeartbeat)(nil),
 		(*Reply_UnblocksDelivered)(nil),
 		(*Reply_Schedule)(nil),
+		(*Reply_ImportHistory)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[46].OneofWrappers = []any{
 		(*Query_Describe)(nil),
@@ -6592,6 +6705,8 @@ func file_command_v1_command_proto_init() {
 		(*Query_Snapshot)(nil),
 		(*Query_Schedule)(nil),
 		(*Query_Schedules)(nil),
+		(*Query_Export)(nil),
+		(*Query_ImportHistory)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[53].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
@@ -6616,6 +6731,8 @@ func file_command_v1_command_proto_init() {
 		(*QueryReply_Snapshot)(nil),
 		(*QueryReply_Schedule)(nil),
 		(*QueryReply_Schedules)(nil),
+		(*QueryReply_Export)(nil),
+		(*QueryReply_ImportHistory)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
