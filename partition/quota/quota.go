@@ -149,7 +149,7 @@ func starts(cmd *commandv1.Command) (opens, grows bool) {
 		return true, true
 	case *commandv1.Command_Signal:
 		return k.Signal.GetStart() != nil, true
-	case *commandv1.Command_CreatePromise, *commandv1.Command_SignalEntity, *commandv1.Command_CallEntity:
+	case *commandv1.Command_CreatePromise, *commandv1.Command_SignalEntity, *commandv1.Command_CallEntity, *commandv1.Command_ImportHistory:
 		return false, true
 	}
 	return false, false

@@ -179,6 +179,7 @@ func TestAdmit(t *testing.T) {
 	admit(startCmd("b", "2"), false, "bytes")
 	promise := &commandv1.Command{Namespace: "b", Kind: &commandv1.Command_CreatePromise{CreatePromise: &perdurev1.CreatePromiseRequest{}}}
 	admit(promise, false, "bytes")
+	admit(&commandv1.Command{Namespace: "b", Kind: &commandv1.Command_ImportHistory{ImportHistory: &perdurev1.ImportHistoryRequest{}}}, false, "bytes")
 	n.measureSpace(n.spaces["b"]) // nothing of it was stored
 	admit(promise, false, "")
 	n.state.Apply([]state.Write{{Key: keys.Of(keys.Journal, "b", "1"), Value: make([]byte, 100)}, {Key: keys.Of(keys.Header, "b", "1"), Value: make([]byte, 100)},
