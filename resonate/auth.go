@@ -1,7 +1,6 @@
 package resonate
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 )
@@ -51,8 +50,7 @@ func (s *Server) authorize(req *http.Request, e envelope) *Refusal {
 func namedIDs(e envelope) (named []string, ok bool) {
 	data := e.fields()
 	text := func(o *object, name string) string {
-		var s string
-		_ = json.Unmarshal(o.fields[name], &s) // the operation refuses what is no string
+		s, _ := textOf(o.fields.get(name)) // the operation refuses what is no string
 		return s
 	}
 	switch e.kind {
@@ -78,8 +76,7 @@ func namedIDs(e envelope) (named []string, ok bool) {
 
 // actionID is data.action.data.id.
 func actionID(data *object) string {
-	var s string
-	inner := newObject("data", newObject("action", data.fields["action"]).fields["data"])
-	_ = json.Unmarshal(inner.fields["id"], &s) // the operation refuses what is no string
+	inner := newObject("data", newObject("action", data.fields.get("action")).fields.get("data"))
+	s, _ := textOf(inner.fields.get("id")) // the operation refuses what is no string
 	return s
 }

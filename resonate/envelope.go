@@ -17,7 +17,7 @@ type envelope struct {
 	kind   string
 	corrID string
 	auth   string
-	data   json.RawMessage
+	data   members
 	// debugTime is the time at which a server in debug mode performs the request, in Unix milliseconds; nil: not given.
 	debugTime *int64
 }
@@ -67,11 +67,11 @@ func readEnvelope(body []byte) (envelope, *Refusal) {
 		return e, top.err
 	}
 	var kind, corrID string
-	if json.Unmarshal(top.fields["kind"], &kind) == nil && kind != "" {
+	if json.Unmarshal(top.fields.get("kind"), &kind) == nil && kind != "" {
 		e.kind = kind
 	}
-	head := newObject("head", top.fields["head"])
-	if json.Unmarshal(head.fields["corrId"], &corrID) == nil && head.has("corrId") {
+	head := newObject("head", top.fields.get("head"))
+	if json.Unmarshal(head.fields.get("corrId"), &corrID) == nil && head.has("corrId") {
 		e.corrID = corrID
 	}
 	if top.text("kind"); top.err == nil && kind == "" {
@@ -94,11 +94,9 @@ func readEnvelope(body []byte) (envelope, *Refusal) {
 	case version != Version:
 		return e, bad("version %q is not supported, must be %s", cut(version), Version)
 	}
-	e.data = top.fields["data"]
-	if data := newObject("data", e.data); data.err != nil {
-		return e, data.err
-	}
-	return e, nil
+	data := newObject("data", top.fields.get("data"))
+	e.data = data.fields
+	return e, data.err
 }
 
 // nested reads an envelope within a request's data: its head needs no more than to be an object, and only its kind and
@@ -108,7 +106,7 @@ func nested(outer envelope, what string, raw json.RawMessage) (envelope, *Refusa
 	o := newObject(what, raw)
 	e.kind = o.text("kind")
 	if o.has("head") {
-		head := newObject(what+".head", o.fields["head"])
+		head := newObject(what+".head", o.fields.get("head"))
 		if head.has("corrId") {
 			e.corrID = head.text("corrId")
 		}
@@ -116,8 +114,8 @@ func nested(outer envelope, what string, raw json.RawMessage) (envelope, *Refusa
 			o.err = head.err
 		}
 	}
-	e.data = o.fields["data"]
-	if data := newObject(what+".data", e.data); o.err == nil {
+	data := newObject(what+".data", o.fields.get("data"))
+	if e.data = data.fields; o.err == nil {
 		o.err = data.err
 	}
 	return e, o.err

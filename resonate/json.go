@@ -16,7 +16,7 @@ import (
 // field may be null, which is the same as absent.
 type object struct {
 	what   string // in errors: "data", "head"
-	fields map[string]json.RawMessage
+	fields members
 	err    *Refusal
 }
 
@@ -72,12 +72,14 @@ func escapedUnit(body []byte, i int) int64 {
 	return unit
 }
 
-// newObject reads an object; what names it in errors.
+// newObject reads an object, a part of a body that checkText has admitted; what names it in errors.
 func newObject(what string, raw json.RawMessage) *object {
 	o := &object{what: what}
-	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &o.fields) != nil {
+	fields, ok := membersOf(raw)
+	if !ok {
 		o.err = bad("%s must be an object", what)
 	}
+	o.fields = fields
 	return o
 }
 
@@ -89,13 +91,13 @@ func (o *object) fail(name, want string) {
 
 // has reports whether the field is present and not null.
 func (o *object) has(name string) bool {
-	raw, ok := o.fields[name]
-	return ok && string(raw) != "null"
+	raw := o.fields.get(name)
+	return raw != nil && string(raw) != "null"
 }
 
 func (o *object) text(name string) string {
-	var s string
-	if raw := o.fields[name]; len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+	s, ok := textOf(o.fields.get(name))
+	if !ok {
 		o.fail(name, "a string")
 	}
 	return s
@@ -124,7 +126,7 @@ func (o *object) id(name string) string {
 // number reads a number of at least least and at most 2^53-1. Fractions are cut off if floor says so, else refused.
 func (o *object) number(name string, least int64, floor bool) int64 {
 	want := fmt.Sprintf("an integer of %d to %d", least, maxMS)
-	raw := string(o.fields[name])
+	raw := string(o.fields.get(name))
 	if n, err := strconv.ParseInt(raw, 10, 64); err == nil {
 		if n < least || n > maxMS {
 			o.fail(name, want)
@@ -146,14 +148,14 @@ func (o *object) texts(name string) map[string]string {
 	if !o.has(name) {
 		return out
 	}
-	fields := newObject(name, o.fields[name])
-	for key := range fields.fields {
-		var s string
-		if raw := fields.fields[key]; raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+	fields := newObject(name, o.fields.get(name))
+	for _, f := range fields.fields {
+		s, ok := textOf(f.value)
+		if !ok {
 			fields.err = bad("is not strings")
 			break
 		}
-		out[key] = s
+		out[f.name] = s
 	}
 	if fields.err != nil {
 		o.fail(name, "an object of strings")
@@ -166,7 +168,7 @@ func (o *object) value(name string) Value {
 	if !o.has(name) {
 		return Value{}
 	}
-	fields := newObject(o.what+"."+name, o.fields[name])
+	fields := newObject(o.what+"."+name, o.fields.get(name))
 	var v Value
 	if fields.has("headers") {
 		v.Headers = fields.texts("headers")
@@ -183,8 +185,8 @@ func (o *object) value(name string) Value {
 
 // list reads a required array.
 func (o *object) list(name string) []json.RawMessage {
-	var out []json.RawMessage
-	if raw := o.fields[name]; len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &out) != nil {
+	out, ok := elementsOf(o.fields.get(name))
+	if !ok {
 		o.fail(name, "an array")
 	}
 	return out

@@ -62,7 +62,10 @@ func noData(err error) (int, any, error) {
 }
 
 // fields reads the data of a request.
-func (e envelope) fields() *object { return newObject("data", e.data) }
+func (e envelope) fields() *object { return e.fieldsAs("data") }
+
+// fieldsAs is fields with another name in errors.
+func (e envelope) fieldsAs(what string) *object { return &object{what: what, fields: e.data} }
 
 // idOnly reads data that is an id.
 func idOnly(e envelope) (string, error) {
@@ -190,14 +193,14 @@ func createTask(s *Server, ctx context.Context, e envelope) (int, any, error) {
 	if data.err != nil {
 		return 0, nil, data.err
 	}
-	action, r := nested(e, "data.action", data.fields["action"])
+	action, r := nested(e, "data.action", data.fields.get("action"))
 	if r != nil {
 		return 0, nil, r
 	}
 	if action.kind != "promise.create" {
 		return 0, nil, bad("data.action.kind must be promise.create")
 	}
-	req, r := s.ids.newPromise("data.action.data", newObject("data.action.data", action.data))
+	req, r := s.ids.newPromise("data.action.data", action.fieldsAs("data.action.data"))
 	switch _, delayed := req.Tags[tagDelay]; {
 	case r != nil:
 		return 0, nil, r
@@ -265,7 +268,7 @@ func (s *Server) suspendAction(e envelope, task string, raw json.RawMessage) (ca
 	if action.kind != "promise.register_callback" {
 		return callback{}, bad("data.actions.kind must be promise.register_callback")
 	}
-	data := newObject("data.actions.data", action.data)
+	data := action.fieldsAs("data.actions.data")
 	if awaiter := data.id("awaiter"); data.err == nil && awaiter != task {
 		return callback{}, bad("data.actions.data.awaiter must be %q", cut(task))
 	}
@@ -278,14 +281,14 @@ func fulfillTask(s *Server, ctx context.Context, e envelope) (int, any, error) {
 	if data.err != nil {
 		return 0, nil, data.err
 	}
-	action, r := nested(e, "data.action", data.fields["action"])
+	action, r := nested(e, "data.action", data.fields.get("action"))
 	if r != nil {
 		return 0, nil, r
 	}
 	if action.kind != "promise.settle" {
 		return 0, nil, bad("data.action.kind must be promise.settle")
 	}
-	req, r := settlement(newObject("data.action.data", action.data))
+	req, r := settlement(action.fieldsAs("data.action.data"))
 	switch {
 	case r != nil:
 		return 0, nil, r
@@ -301,13 +304,13 @@ func fenceTask(s *Server, ctx context.Context, e envelope) (int, any, error) {
 	if data.err != nil {
 		return 0, nil, data.err
 	}
-	action, r := nested(e, "data.action", data.fields["action"])
+	action, r := nested(e, "data.action", data.fields.get("action"))
 	if r != nil {
 		return 0, nil, r
 	}
 	var done response
 	var err error
-	switch inner := newObject("data.action.data", action.data); action.kind {
+	switch inner := action.fieldsAs("data.action.data"); action.kind {
 	case "promise.create":
 		done, err = s.fenceCreate(ctx, ref, action, inner)
 	case "promise.settle":

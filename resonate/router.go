@@ -55,7 +55,7 @@ type leaders struct {
 // propose has the partition of an id apply a command. It repeats the command under one request id until ctx ends, so the
 // answer is that of the attempt that was applied, whichever leader stored it.
 func (l *leaders) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	began, requestID := time.Now(), make([]byte, 16)
 	if _, err := rand.Read(requestID); err != nil {
@@ -70,6 +70,14 @@ func (l *leaders) propose(ctx context.Context, cmd *commandv1.Command) (*command
 		}
 		pause(ctx, err)
 	}
+}
+
+// bounded bounds what has no deadline yet: a request has one, the run of a schedule has none.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, answerTimeout)
 }
 
 // worthRepeating reports whether another attempt may have an answer that this one lacks.
@@ -94,7 +102,7 @@ func pause(ctx context.Context, err error) {
 
 // read asks the leader of a partition. It repeats the query until ctx ends.
 func (l *leaders) read(ctx context.Context, partition uint32, q *commandv1.Query) (*commandv1.QueryReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	q.Namespace = l.namespace
 	for {
