@@ -44,4 +44,28 @@ var auditBugs = []mutation.Bug{
 		File: "durable/retry.go", Rule: "retry: a jitter above 1 is refused",
 		From: "p.Jitter >= 0 && p.Jitter <= 1", To: "p.Jitter >= 0", Tests: "TestJitterIsRefused",
 	},
+	{
+		File: "fsm/audit/client.go", Rule: "audit: a client's promise is delayed as its tags say",
+		From: "case p.DelayUntil != at:", To: "case p.DelayUntil != at && at != 0:", Tests: "TestAuditFindsWhatIsPlantedInClients", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/audit/client.go", Rule: "audit: an unblock has its end in the index",
+		From: "if !a.Has(keys.DeadlineOf(keys.DeadlineUnblock,", To: "if at == 0 && !a.Has(keys.DeadlineOf(keys.DeadlineUnblock,", Tests: "TestAuditFindsWhatIsPlantedInClients", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/audit/schedule.go", Rule: "audit: a schedule's next run is after its last one",
+		From: "case s.NextRunAtMs <= s.LastRunAtMs:", To: "case s.NextRunAtMs < s.LastRunAtMs:", Tests: "TestAuditFindsWhatIsPlantedInClients", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/audit/schedule.go", Rule: "audit: an entry has created each schedule",
+		From: "case s.Incarnation == 0 || ", To: "case ", Tests: "TestAuditFindsWhatIsPlantedInClients", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/machine/schedule_advance.go", Rule: "schedule: a run of a former schedule does not advance the one that has its id",
+		From: "s.Incarnation != req.Incarnation || ", To: "", Tests: "TestClientSchedule", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/machine/schedule_create.go", Rule: "schedule: its creation is idempotent",
+		From: "if s, ok := t.schedule(ns, req.Id); ok {", To: "if s, ok := t.schedule(ns, req.Id); ok && s.Id == \"\" {", Tests: "TestClientSchedule", Pkg: "fsm/machine",
+	},
 }
