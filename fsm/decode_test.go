@@ -11,13 +11,14 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 )
 
 // TestDecodeAsProto decodes random entries, whole and damaged, and compares with proto.Unmarshal.
 func TestDecodeAsProto(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 9))
 	d := &decoder{}
-	for n := range 30_000 {
+	for n := range testkit.Choose(3_000, 30_000, 30_000) {
 		e := &commandv1.Entry{}
 		randomMessage(rng, e.ProtoReflect(), 0)
 		b, err := proto.Marshal(e)

@@ -8,13 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 )
 
 // TestRequestsAsProto decodes random requests, whole and damaged, and compares with proto.Unmarshal. The bytes of
 // starts and signals are used again afterwards.
 func TestRequestsAsProto(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
-	for n := range 20_000 {
+	for n := range testkit.Choose(2_000, 20_000, 20_000) {
 		for _, m := range []proto.Message{&perdurev1.WorkRequest{}, &perdurev1.StartRequest{}, &perdurev1.SignalRequest{}} {
 			randomMessage(rng, m.ProtoReflect(), 0)
 			b, err := proto.Marshal(m)

@@ -38,11 +38,11 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: a text that is not UTF-8 is left to proto",
-		From: `if !utf8.Valid(b) {`, To: `if len(b) == 1 && !utf8.Valid(b) {`, Pkg: "fsm", Tests: "TestDecodeAsProto",
+		From: `if !utf8.Valid(b) {`, To: `if len(b) == 1 && !utf8.Valid(b) {`, Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: messages that occur twice are merged",
-		From: "		if m.Kind != nil {\n			return false\n		}", To: "", Pkg: "fsm", Tests: "TestDecodeAsProto",
+		From: "		if m.Kind != nil {\n			return false\n		}", To: "", Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: the next entry overwrites none before it",

@@ -14,27 +14,27 @@ var auditBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/audit/values.go", Rule: "audit: a child has the attempts that its caller's journal allows",
-		From: "int(retry.Attempts) != bound", To: "int(retry.Attempts) < bound", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "int(retry.Attempts) != bound", To: "int(retry.Attempts) < bound", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/values.go", Rule: "audit: a proxy promise has the retries of its child",
-		From: "child.Retry != c.Retry || ", To: "", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "child.Retry != c.Retry || ", To: "", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/values.go", Rule: "audit: a proxy promise has the tags of its child",
-		From: " || child.Former == 0 && !slices.Equal(child.Tags, c.Tags)", To: "|| slices.Contains(c.Tags, recovery.Tag{})", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: " || child.Former == 0 && !slices.Equal(child.Tags, c.Tags)", To: "|| slices.Contains(c.Tags, recovery.Tag{})", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/deadlines.go", Rule: "audit: a deadline of children is one of an execution",
-		From: "!ok || h.ChildrenAt != at", To: "!ok || h.ChildrenAt > at", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "!ok || h.ChildrenAt != at", To: "!ok || h.ChildrenAt > at", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/deadlines.go", Rule: "audit: a deadline of a sweep is one of an execution",
-		From: "!ok || h.SweepAt != at", To: "!ok || h.SweepAt > at", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "!ok || h.SweepAt != at", To: "!ok || h.SweepAt > at", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/channels.go", Rule: "audit: an inbox belongs to another partition",
-		From: `a.otherPartition(source, "an inbox for messages")`, To: "_ = source", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: `a.otherPartition(source, "an inbox for messages")`, To: "_ = source", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/machine/commit_child.go", Rule: "section: only its end is named unlock without input",

@@ -60,16 +60,16 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/audit/purge.go", Rule: "audit: the remains of a purge are of former incarnations",
-		From: "h.Incarnation <= through:", To: "h.Incarnation < through:", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "h.Incarnation <= through:", To: "h.Incarnation < through:", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/purge.go", Rule: "audit: the remains of a purge have their deadline",
 		From: "keys.DeadlinePurge, state.RemainsAt, ns, objectID)):", To: "keys.DeadlinePurge, state.RemainsAt, ns, objectID)) && objectID == \"\":",
-		Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "fsm/audit/purge.go", Rule: "audit: what is being purged has ended",
-		From: "case !h.Status.Terminal():", To: "case !h.Status.Terminal() && h.ID == \"\":", Tests: "TestVerifyFindsWhatIsPlanted", Pkg: "cmd/perdure",
+		From: "case !h.Status.Terminal():", To: "case !h.Status.Terminal() && h.ID == \"\":", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
 		File: "partition/retention/newest.go", Rule: "retention: the latest to end are kept",
