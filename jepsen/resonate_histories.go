@@ -13,8 +13,8 @@ import (
 
 // ResonateHistoryOptions say how many rounds of histories to record. The zero value is one without a fault.
 type ResonateHistoryOptions struct {
-	// Rounds are so many faults, one after the other.
-	Rounds int
+	// Rounds are so many faults at least, one after the other; they go on until Histories were checked.
+	Rounds, Histories int
 	// Faults are taken in turn; default none.
 	Faults []Fault
 	// Warm, Hold and Cool are as with Failover; defaults 500 ms, 2 s and 500 ms.
@@ -69,7 +69,7 @@ func ResonateHistories(ctx context.Context, c *Cluster, o ResonateHistoryOptions
 	if slices.ContainsFunc(o.Faults, func(f Fault) bool { return f.Patched }) {
 		slack = clockSlack
 	}
-	for i := range o.Rounds {
+	for i := 0; i < o.Rounds || report.Histories < o.Histories; i++ {
 		f, load := o.Faults[i%len(o.Faults)], o.Load
 		load.Seed = o.Seed + uint64(i)
 		load.Prefix = fmt.Sprintf("%s-%x-%d", fallback(load.Prefix, "res"), o.Seed, i)

@@ -81,7 +81,8 @@ func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
 func resonateJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.ResonateHistoryOptions{Out: out}
 	co.faults = jepsen.ResonateFaults
-	set.IntVar(&o.Rounds, "rounds", 10, "rounds, each with one fault and some dozens of histories")
+	set.IntVar(&o.Rounds, "rounds", 8, "rounds at least, each with one fault")
+	set.IntVar(&o.Histories, "histories", 200, "histories at least, one for each origin; rounds follow each other until these were checked")
 	set.IntVar(&o.Load.Clients, "clients", 9, "clients; a third of them use all nodes, the others one each")
 	set.IntVar(&o.Load.Live, "live", 8, "origins in use at a time, of four promises each")
 	set.IntVar(&o.Load.OpsPerOrigin, "ops", 40, "requests about one origin: the length of a history")

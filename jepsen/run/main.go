@@ -30,7 +30,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
 
   failover     --rounds 10 --fault kill         what a fault costs a stream of small writes
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
-  resonate     --rounds 10 --fault kill,isolate histories of clients of the Resonate protocol, judged by its rules
+  resonate     --rounds 8 --histories 200       histories of clients of the Resonate protocol, judged by its rules
   executions   --n 2000 --fault kill,kill-worker three-step executions, all read back afterwards
   bank         --accounts 1000 --transfers 20000  transfers in critical sections, under faults of all kinds throughout
   backup       --rounds 3 --kill-create         backups under load and kills, each restored into twice the partitions
