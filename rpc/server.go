@@ -125,6 +125,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher
 	perdurev1.RegisterBackupsServer(services, &backups{s: s})
 	perdurev1.RegisterGraphsServer(services, &graphs{s: s})
 	perdurev1.RegisterRestoresServer(services, &restores{s: s})
+	perdurev1.RegisterHistoriesServer(services, &historyService{s: s})
 	calls := s.carried()
 	services.RegisterService(calls.Service(), calls)
 	s.health = health.NewServer()

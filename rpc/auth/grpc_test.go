@@ -66,6 +66,7 @@ func newDoor(t *testing.T, keys ...crypto.Signer) *door {
 	perdurev1.RegisterBackupsServer(server, perdurev1.UnimplementedBackupsServer{})
 	perdurev1.RegisterGraphsServer(server, perdurev1.UnimplementedGraphsServer{})
 	perdurev1.RegisterRestoresServer(server, perdurev1.UnimplementedRestoresServer{})
+	perdurev1.RegisterHistoriesServer(server, perdurev1.UnimplementedHistoriesServer{})
 	healthv1.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -38,6 +38,9 @@ var methods = map[string]rule{
 	perdurev1.Executions_Restart_FullMethodName:   {Write, inNamespace},
 	perdurev1.Executions_Purge_FullMethodName:     {Write, inNamespace},
 
+	perdurev1.Histories_Export_FullMethodName: {Read, inNamespace},
+	perdurev1.Histories_Import_FullMethodName: {Write, inNamespace},
+
 	perdurev1.Promises_Create_FullMethodName: {Write, inNamespace},
 	perdurev1.Promises_Get_FullMethodName:    {Read, inNamespace},
 	perdurev1.Promises_Settle_FullMethodName: {Write, inNamespace},
