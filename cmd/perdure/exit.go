@@ -210,9 +210,13 @@ func (c complaint) backup(err error) complaint {
 		verified  *damagedBackupError
 		store     *backup.StoreError
 		unreached *backup.ReplicasError
+		history   *damagedHistoryError
 	)
 	switch {
 	case c.reason == "INTERRUPTED":
+	case errors.As(err, &history):
+		c.exit, c.reason, c.message = exitFailed, "DAMAGED", err.Error()
+		c.hint = "export the execution again"
 	case errors.As(err, &verified), errors.As(err, &damaged):
 		c.exit, c.reason, c.message = exitFailed, "DAMAGED", err.Error()
 		c.hint = "perdure backup verify names every damaged file; with --discard the next backup copies them again"

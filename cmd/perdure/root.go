@@ -70,7 +70,7 @@ at URL/decode or URL/encode, all values in base64, and answers in the same form.
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
-		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.purgeCommand(), a.retryCommand(), a.restartCommand(), a.replayCheckCommand(),
+		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.purgeCommand(), a.exportCommand(), a.importCommand(), a.retryCommand(), a.restartCommand(), a.replayCheckCommand(),
 		a.promiseCommand(), a.taskCommand(), a.entityCommand(), a.verifyCommand(),
 		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.backupCommand(), a.tokenCommand(), a.versionCommand(),
 	)
