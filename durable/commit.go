@@ -210,6 +210,7 @@ func (t *activation) settled(p proposal, resp answer) error {
 		}
 		t.stick(msg.Events)
 		t.stepsRecorded(steps)
+		t.receiptsRecorded(msg.Events)
 		return nil
 	}
 	if t.journal.lacks(msg.Events, reply) {
@@ -229,6 +230,7 @@ func (t *activation) settled(p proposal, resp answer) error {
 	}
 	t.buf = buffer{}
 	t.stepsRecorded(steps)
+	t.receiptsRecorded(msg.Events)
 	if msg.CleanupMs != 0 {
 		t.cleanups.armed = max(msg.CleanupMs, 0)
 	}

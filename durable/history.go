@@ -103,6 +103,8 @@ type history struct {
 	settled []uint32
 	// targets are the operations that cancels without a result are about, by the ids of the cancels.
 	targets map[string]string
+	// receipts are the signals that the execution has received, by name.
+	receipts []receipt
 	// secrets are those of the promises that the function has made, by their ids.
 	secrets map[string][]byte
 	// firstTexts and texts are the names and policies of operations, each once. Most functions need no map.
@@ -303,6 +305,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 				return err
 			}
 		}
+		r.receive(s.GetName(), s.GetDeliveryId())
 		r.resolve(rec, seq, s.GetPayload())
 
 	case *perdurev1.Event_JoinSetSubmitted:

@@ -40,6 +40,9 @@ type hold struct {
 	// announced: OnEvent has got EventTask.
 	announced atomic.Bool
 
+	// arrived are the signals that have come for the execution since.
+	arrived arrivals
+
 	// beats is what the execution's steps that have no result have reported.
 	beats stepBeats
 

@@ -35,8 +35,9 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		data, err = t.receiveWithin(s, o.timeout)
 	} else {
 		var n uint32
-		if n, err = t.waitSignal(name, o.timeout, false); err == nil {
-			data, err = t.consume(n, t.codec)
+		var early *perdurev1.SignalArrived
+		if n, early, err = t.waitSignal(name, o.timeout, false); err == nil {
+			data, err = t.payload(n, early)
 		}
 	}
 	if err != nil {
@@ -45,34 +46,54 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	return out, decode(t.codec, "signal", name, data, &out)
 }
 
-// waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait.
+// waitSignal waits for the next signal of a name, or for the timeout, and returns the number of the wait. early is the
+// signal if the journal does not have yet that the function has received it.
 // here says that the signal is there, so that the wait ends at once.
-func (t *activation) waitSignal(name string, timeout time.Duration, here bool) (uint32, error) {
+func (t *activation) waitSignal(name string, timeout time.Duration, here bool) (n uint32, early *perdurev1.SignalArrived, err error) {
 	n, rec, err := t.take(opSignal, name)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if rec == nil {
 		if !here {
 			if err := t.settleSteps(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, nil); err != nil {
-				return 0, err
+				return 0, nil, err
+			}
+			began := t.w.clock.Now()
+			early, missed := t.arrival(name, timeout)
+			if !missed {
+				defer func() { t.w.lingers.waited(t.info.Function, elapsed(began, t.w.clock.Now())) }()
+			}
+			if early != nil {
+				return n, early, t.receiveArrived(n, early)
 			}
 		}
 		wait := &perdurev1.ExecutionAwaiting{WaitingOn: []string{t.child(n)}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: name}
 		err := t.commit(commit{mayEnd: true, waitTimeout: timeout,
 			events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	if !t.journal.resolved(n) {
 		if t.cancelling() {
-			return 0, ErrCancelled
+			return 0, nil, ErrCancelled
 		}
 		t.frontier("the code waits for the signal")
 		t.failTask(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
 	}
-	return n, nil
+	return n, nil, nil
+}
+
+// payload is what the n-th operation, a wait for a signal, has brought.
+func (t *activation) payload(n uint32, early *perdurev1.SignalArrived) ([]byte, error) {
+	if early == nil {
+		return t.consume(n, t.codec)
+	}
+	if f := early.GetPayload().GetFailure(); f != nil {
+		return nil, errorBy(t.codec, f)
+	}
+	return early.GetPayload().GetValue(), nil
 }
 
 // Signal sends a signal to another execution, once, with the next commit. It does not wait for the delivery, and the

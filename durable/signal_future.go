@@ -77,11 +77,11 @@ func (t *activation) receive(s *nextSignal) ([]byte, error) {
 		s.end(t, nil, err)
 		return nil, err
 	}
-	n, err := t.waitSignal(s.name, 0, true)
+	n, early, err := t.waitSignal(s.name, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	data, err := t.consume(n, t.codec)
+	data, err := t.payload(n, early)
 	s.end(t, data, err)
 	return data, err
 }

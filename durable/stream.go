@@ -332,6 +332,8 @@ func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err erro
 			}
 		case *perdurev1.WorkResponse_Task:
 			w.accept(s, k.Task)
+		case *perdurev1.WorkResponse_SignalArrived:
+			w.signalArrived(k.SignalArrived)
 		case *perdurev1.WorkResponse_CreditReturned:
 			w.step(credit.Returned{Link: s.link, N: int(k.CreditReturned.GetTasks())})
 		case *perdurev1.WorkResponse_CreditWanted:
@@ -485,7 +487,7 @@ func (w *Worker) greet(s *session) int {
 	if s.node != nil {
 		hello.SplitsCredit, capacity = true, 0 // the ledger grants after the Welcome
 	}
-	hello.Batches = true
+	hello.Batches, hello.Signals = true, true
 	w.mu.Unlock()
 	hello.Capacity = uint32(capacity)
 	s.send(&perdurev1.WorkRequest{CallId: s.hello, Kind: &perdurev1.WorkRequest_Hello{Hello: hello}})

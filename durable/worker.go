@@ -118,6 +118,8 @@ type Worker struct {
 	begun   chan *activation
 	// sticky are the activations that wait in memory.
 	sticky stickyCache
+	// lingers is about functions that wait for signals.
+	lingers lingers
 	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
 	busy, promised int
 	ledger         *credit.Ledger

@@ -36,6 +36,7 @@ type decoder struct {
 	started    slab.Of[startedKind]
 	returned   slab.Of[returnedKind]
 	awaiting   slab.Of[awaitingKind]
+	received   slab.Of[receivedKind]
 	outcomes   slab.Of[valueKind]
 	commandRef slab.Of[*commandv1.Command]
 	eventRef   slab.Of[*perdurev1.Event]
@@ -87,6 +88,10 @@ type (
 	awaitingKind struct {
 		kind perdurev1.Event_ExecutionAwaiting
 		msg  perdurev1.ExecutionAwaiting
+	}
+	receivedKind struct {
+		kind perdurev1.Event_SignalReceived
+		msg  perdurev1.SignalReceived
 	}
 	valueKind struct {
 		msg  perdurev1.Outcome
@@ -398,6 +403,10 @@ func (d *decoder) event(b []byte, m *perdurev1.Event) bool {
 			k := d.returned.Next()
 			k.kind.InvokeCompleted, m.Kind = &k.msg, &k.kind
 			r.ok = d.invokeCompleted(f.bytes, &k.msg)
+		case 15<<3 | isBytes:
+			k := d.received.Next()
+			k.kind.SignalReceived, m.Kind = &k.msg, &k.kind
+			r.ok = d.signalReceived(f.bytes, &k.msg)
 		case 16<<3 | isBytes:
 			k := d.awaiting.Next()
 			k.kind.ExecutionAwaiting, m.Kind = &k.msg, &k.kind
@@ -466,12 +475,7 @@ func (d *decoder) invokeCompleted(b []byte, m *perdurev1.InvokeCompleted) bool {
 			if m.Result != nil {
 				return false
 			}
-			k := d.outcomes.Next()
-			m.Result = &k.msg
-			if !value(f.bytes, k) {
-				m.Result = &perdurev1.Outcome{}
-				r.ok = proto.Unmarshal(f.bytes, m.Result) == nil
-			}
+			m.Result, r.ok = d.outcome(f.bytes)
 		case 3<<3 | isNumber:
 			m.Attempt = uint32(f.number)
 		default:
@@ -479,6 +483,37 @@ func (d *decoder) invokeCompleted(b []byte, m *perdurev1.InvokeCompleted) bool {
 		}
 	}
 	return r.ok
+}
+
+func (d *decoder) signalReceived(b []byte, m *perdurev1.SignalReceived) bool {
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes:
+			m.PromiseId = d.text(&r, f.bytes)
+		case 2<<3 | isBytes:
+			m.Name = d.text(&r, f.bytes)
+		case 3<<3 | isBytes:
+			if m.Payload != nil {
+				return false
+			}
+			m.Payload, r.ok = d.outcome(f.bytes)
+		case 4<<3 | isNumber:
+			m.DeliveryId = f.number
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) outcome(b []byte) (m *perdurev1.Outcome, ok bool) {
+	k := d.outcomes.Next()
+	if value(b, k) {
+		return &k.msg, true
+	}
+	m = &perdurev1.Outcome{}
+	return m, proto.Unmarshal(b, m) == nil
 }
 
 // value reads an outcome that is a value.

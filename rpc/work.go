@@ -105,7 +105,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	}
 	w.worker = t.s.dispatcher.Attach(workers.Spec{
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, Digests: serves, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
-		Timestamp: first.Timestamp, Splits: hello.SplitsCredit,
+		Timestamp: first.Timestamp, Splits: hello.SplitsCredit, Signals: hello.Signals,
 	})
 	w.reported = time.Now()
 	defer w.worker.Detach()
@@ -287,6 +287,8 @@ func messageOf(d workers.Delivery) *perdurev1.WorkResponse {
 	case d.Cancelling:
 		return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{
 			Heartbeat: &perdurev1.HeartbeatReply{Cancelling: []*perdurev1.TaskToken{d.Token}}}}
+	case d.Signal != nil:
+		return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_SignalArrived{SignalArrived: d.Signal}}
 	default:
 		return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: d.Task}}
 	}

@@ -135,6 +135,9 @@ func commitForm(c *perdurev1.Commit) error {
 			if k.ExecutionAwaiting.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 				err = name("signal", k.ExecutionAwaiting.SignalName)
 			}
+		case *perdurev1.Event_SignalReceived:
+			e := k.SignalReceived
+			err = firstError(name("signal", e.Name), sized("signal", e.PromiseId, e.Payload.GetValue()), failed(e.PromiseId, e.Payload.GetFailure()))
 		}
 		if err != nil {
 			return err

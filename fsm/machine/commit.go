@@ -269,6 +269,8 @@ func (c *commit) event(ev journal.Event) error {
 		return c.timer(e)
 	case journal.ExecutionAwaiting:
 		return c.await(e)
+	case journal.SignalReceived:
+		return c.received(e)
 	case journal.RandomGenerated, journal.TimeRecorded,
 		journal.JoinSetCreated, journal.JoinSetSubmitted, journal.JoinSetAwaited:
 		return c.append(e)

@@ -18,6 +18,8 @@ type Effects struct {
 	Assigned []Assignment
 	// Cancelling are acquired tasks whose execution has a new cancel request.
 	Cancelling []Assignment
+	// Arrived are signals for executions whose tasks are acquired.
+	Arrived []SignalArrival
 	// Settled are promises that were settled.
 	Settled []state.Ref
 	// Executed are client tasks that have become pending: their addresses get an execute. The state has them until they
@@ -49,6 +51,16 @@ type Assignment struct {
 	First *First
 }
 
+// SignalArrival is a signal that the worker of a task may consume: the journal has it, and no wait for it.
+type SignalArrival struct {
+	Worker string
+	Token  *perdurev1.TaskToken
+	Name   string
+	// Payload is as in the journal, of firstBytes at most.
+	Payload    []byte
+	DeliveryID uint64
+}
+
 // Execute tells an address of a pending client task, which a client should acquire at Version.
 type Execute struct {
 	Namespace, Address, ID string
@@ -74,6 +86,7 @@ func (fx *Effects) add(more *Effects) {
 	fx.Ready = append(fx.Ready, more.Ready...)
 	fx.Assigned = append(fx.Assigned, more.Assigned...)
 	fx.Cancelling = append(fx.Cancelling, more.Cancelling...)
+	fx.Arrived = append(fx.Arrived, more.Arrived...)
 	fx.Settled = append(fx.Settled, more.Settled...)
 	fx.Executed = append(fx.Executed, more.Executed...)
 	fx.Unblocked = append(fx.Unblocked, more.Unblocked...)

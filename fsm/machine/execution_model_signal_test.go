@@ -88,6 +88,15 @@ func (m *executionModel) flying(r *modelRun, name, payload string) (*modelFlight
 	return nil, refuse(r, "nobody sent signal %s %q", name, payload)
 }
 
+// receives reports whether the next event of the commit in progress is this receipt of the worker's.
+func (m *executionModel) receives(e journal.SignalReceived) bool {
+	if len(m.act.events) == 0 {
+		return false
+	}
+	own, ok := m.act.events[0].(journal.SignalReceived)
+	return ok && own.Promise == e.Promise && own.Name == e.Name && own.DeliveryID == e.DeliveryID
+}
+
 func (m *executionModel) received(r *modelRun, e journal.SignalReceived) error {
 	i := slices.IndexFunc(r.mail, func(d journal.SignalDelivered) bool { return d.Name == e.Name })
 	if i < 0 || r.mail[i].DeliveryID != e.DeliveryID || shown(r.mail[i].Payload) != shown(e.Payload) {
@@ -97,6 +106,9 @@ func (m *executionModel) received(r *modelRun, e journal.SignalReceived) error {
 	case r.phase == modelBlocked && r.wait.Wait == journal.AwaitSignal && r.wait.Signal == e.Name:
 		r.ops[len(r.ops)-1].resolved = true
 		r.ops[len(r.ops)-1].result = shown(e.Payload)
+	case r.phase == modelRunning && m.act.commit == r && m.receives(e):
+		m.act.events = m.act.events[1:]
+		r.ops = append(r.ops, &modelOp{modelWorld: &modelWorld{}, call: journal.KindExecutionAwaiting, resolved: true, result: shown(e.Payload)})
 	case r.phase == modelRunning && m.act.commit == r && len(m.act.events) == 1:
 		wait, ok := m.act.events[0].(journal.ExecutionAwaiting)
 		if !ok || wait.Signal != e.Name {

@@ -200,6 +200,7 @@ func (w *world) commitRefused(v *view, text string, reason perdurev1.Reason, rul
 //	ecall ENTITY OPERATION INPUT   etell ENTITY OPERATION INPUT [at=DELAY]   lock ENTITY,…   unlock
 //	random BYTES   time MS   sleep MS
 //	await N   any N,…   all N,…   wait NAME [timeout=MS]
+//	receive NAME DELIVERY PAYLOAD                    a signal that is known to have arrived
 //	cleanup MS               what Commit.cleanup_ms says
 //	set   submit SET N   taken SET N -> RESULT
 //	return RESULT   fail TYPE:MESSAGE   cancelled REASON
@@ -245,6 +246,11 @@ func (b *opsBuilder) children(list string) (out []string) {
 func (b *opsBuilder) take() string {
 	b.next++
 	return string(b.eid.Child(b.next - 1))
+}
+
+func receiving(promise, name, payload string, delivery uint64) *perdurev1.Event {
+	return &perdurev1.Event{Kind: &perdurev1.Event_SignalReceived{SignalReceived: &perdurev1.SignalReceived{
+		PromiseId: promise, Name: name, Payload: value(payload), DeliveryId: delivery}}}
 }
 
 func value(s string) *perdurev1.Outcome {
@@ -383,6 +389,8 @@ func (b *opsBuilder) op(text string) error {
 		wait := awaiting(perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET, "", b.child(arg(2)))
 		wait.GetExecutionAwaiting().JoinSetId = b.child(arg(1))
 		b.add(wait)
+	case "receive":
+		b.add(receiving(b.take(), arg(1), arg(3), uint64(num(arg(2)))))
 	case "wait":
 		b.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, arg(1), b.take()))
 		b.c.WaitTimeoutMs = num(options["timeout"])

@@ -71,6 +71,7 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 	kind, on, waited, blocked := ex.j.Wait()
 	if !blocked || kind != journal.AwaitSignal || waited != name {
 		t.signalArrived(ex)
+		t.announceSignal(ex, name, payload, delivery)
 		return delivery, nil
 	}
 	id, seq, _ := ex.j.NextReceipt(name)
@@ -82,6 +83,28 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 		return 0, err
 	}
 	return delivery, t.settle(ex.ns, string(on[0]), recovery.PromiseResolved, buffered)
+}
+
+// announceSignal has the leader tell the worker that holds the execution's task of a signal, unless its payload is large. Below
+// the level of commit.received, a commit cannot have what the worker would write.
+func (t *txn) announceSignal(ex *execution, name string, payload []byte, delivery uint64) {
+	if t.m.feature < state.LevelFunctions || len(payload) > firstBytes {
+		return
+	}
+	if task, ok := t.store(ex.ns).Task(ex.h.ID); ok && task.State == recovery.TaskAcquired {
+		t.fx.Arrived = append(t.fx.Arrived, SignalArrival{
+			Worker: task.PID, Token: wire.Token(ex.ns, task), Name: name, Payload: payload, DeliveryID: delivery})
+	}
+}
+
+// received consumes a signal that the worker knows to have arrived. The journal's rules admit only the oldest one of the name
+// that is not consumed yet, with its payload.
+func (c *commit) received(e journal.SignalReceived) error {
+	if c.t.m.feature < state.LevelFunctions {
+		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "a commit that receives signal %q needs feature level %d, the partition is at %d",
+			e.Name, state.LevelFunctions, c.t.m.feature).With("id", c.ex.h.ID)
+	}
+	return c.append(e)
 }
 
 // payload reads the payload of a signal from the journal entry that brought it.

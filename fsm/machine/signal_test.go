@@ -5,9 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/fsm/wire"
+	"perdure/journal"
 )
 
 // Signals are buffered, and handed out first in, first out, by name.
@@ -292,5 +296,76 @@ func TestUndeliveredCounted(t *testing.T) {
 	res := w.apply(w.at("e"), &commandv1.Entry{Commands: []*commandv1.Command{cmd, signalCmd(w.request(), "nobody", "s", "x")}})
 	if res.Effects.Undelivered != 2 {
 		t.Errorf("%d signals are counted as undelivered, must be 2", res.Effects.Undelivered)
+	}
+}
+
+// A worker that knows of a signal receives it in a commit that goes on behind it: the oldest of the name, with its payload, once.
+func TestSignalReceivedInACommit(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commitRefused(v, "receive a 1 x", perdurev1.Reason_REASON_RULE_BROKEN, journal.RuleReceivedRequiresDelivered)
+	for _, payload := range []string{"x", "y"} {
+		w.do(signalCmd(w.request(), "e", "a", payload))
+	}
+	w.commitRefused(v, "receive a 2 y", perdurev1.Reason_REASON_RULE_BROKEN, journal.RuleSignalFIFO)
+	w.commitRefused(v, "receive a 1 y", perdurev1.Reason_REASON_RULE_BROKEN, journal.RuleReceivedRequiresDelivered)
+	w.commitRefused(v, "receive b 1 x", perdurev1.Reason_REASON_RULE_BROKEN, journal.RuleReceivedRequiresDelivered)
+	if got := w.commit(v, "receive a 1 x; step s -> 1; receive a 2 y; wait a"); got.State != suspended {
+		t.Fatalf("answered %v", got)
+	}
+	if got := w.kinds("e"); got != "ExecutionStarted SignalDelivered SignalDelivered SignalReceived InvokeScheduled InvokeStarted InvokeCompleted SignalReceived ExecutionAwaiting" {
+		t.Errorf("the journal is %s", got)
+	}
+	w.do(signalCmd(w.request(), "e", "a", "z"))
+	v = w.only("w1", "f")
+	w.commitRefused(v, "receive a 3 z", perdurev1.Reason_REASON_RULE_BROKEN, journal.RuleSignalConsumedOnce)
+	w.commit(v, "return done")
+
+	// Once cancelling has begun it is not recorded, as all that would begin.
+	v = w.begin("c", "f")
+	w.do(signalCmd(w.request(), "c", "a", "x"))
+	w.do(cancelCmd("c", "enough", 1000))
+	w.commit(v, "receive a 1 x; return done")
+	if got := w.kinds("c"); got != "ExecutionStarted SignalDelivered CancelRequested ExecutionCancelled" {
+		t.Errorf("the journal is %s", got)
+	}
+
+	// A former machine does not know it.
+	w = newWorldAt(t, state.LevelFunctions-1, 1)
+	v = w.begin("e", "f")
+	w.do(signalCmd(w.request(), "e", "a", "x"))
+	w.commitRefused(v, "receive a 1 x", perdurev1.Reason_REASON_FEATURE_LEVEL, "")
+}
+
+// The leader is told of a signal for the worker that holds the execution's task, and of no other.
+func TestSignalIsAnnounced(t *testing.T) {
+	w := newWorld(t, 1)
+	send := func(name, payload string) []SignalArrival {
+		return w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{signalCmd(w.request(), "e", name, payload)}}).Effects.Arrived
+	}
+	w.do(startCmd(w.request(), "e", "f", "in"))
+	if got := send("a", "early"); len(got) != 0 {
+		t.Errorf("announced %v, and no worker has the task", got)
+	}
+	v := w.only("w1", "f")
+	got := send("a", "x")
+	if len(got) != 1 || got[0].Worker != "w1" || !proto.Equal(got[0].Token, v.token) || got[0].Name != "a" || got[0].DeliveryID != 2 ||
+		string(wire.EncodeOutcome(got[0].Payload).GetValue()) != "x" {
+		t.Errorf("announced %v", got)
+	}
+	if got := send("a", strings.Repeat("x", firstBytes)); len(got) != 0 {
+		t.Errorf("announced %d bytes", len(got[0].Payload))
+	}
+	w.commit(v, "wait b")
+	if got := send("a", "y"); len(got) != 0 {
+		t.Errorf("announced %v to a worker that has given the task back", got)
+	}
+	if got := send("b", "z"); len(got) != 0 {
+		t.Errorf("announced %v, which ends the wait", got)
+	}
+	w = newWorldAt(t, state.LevelFunctions-1, 1)
+	w.begin("e", "f")
+	if got := send("a", "x"); len(got) != 0 {
+		t.Errorf("announced %v below the level", got)
 	}
 }

@@ -279,13 +279,14 @@ type run struct {
 	children map[int]uint32
 	outcomes map[uint32]string
 	// sets is the join set that a child was submitted to.
-	sets map[uint32]string
+	sets    map[uint32]string
+	entries []*perdurev1.JournalEntry
 }
 
 // walk goes through the program. The commit it leaves has no events if there is nothing to do, which
 // cannot be while the task is held.
 func (b *book) walk(eid string, entries []*perdurev1.JournalEntry, ran map[uint32]uint32, stop func() bool) (*run, error) {
-	r := &run{b: b, eid: id.PromiseID(eid), ran: ran, stop: stop, c: &perdurev1.Commit{}, children: map[int]uint32{}, outcomes: map[uint32]string{}, sets: map[uint32]string{}}
+	r := &run{b: b, eid: id.PromiseID(eid), ran: ran, stop: stop, entries: entries, c: &perdurev1.Commit{}, children: map[int]uint32{}, outcomes: map[uint32]string{}, sets: map[uint32]string{}}
 	var all []journal.Entry
 	for _, w := range entries {
 		ev, err := eventFromEntry(w)
@@ -394,6 +395,19 @@ func (r *run) acknowledge() {
 	r.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: "acknowledged"}}})
 }
 
+// arrived returns the next signal of a name if the worker receives it without a wait: the first of a commit, and those of one
+// name only.
+func (r *run) arrived(name string) (delivery uint64, payload string, ok bool) {
+	if name != "a" || slices.ContainsFunc(r.c.Events, func(e *perdurev1.Event) bool { return e.GetSignalReceived() != nil }) {
+		return 0, "", false
+	}
+	delivery, seq, ok := r.replay.State().NextReceipt(name)
+	if !ok {
+		return 0, "", false
+	}
+	return delivery, string(r.entries[seq].Event.GetSignalDelivered().GetPayload().GetValue()), true
+}
+
 func (r *run) operation(i int, op simOp) {
 	switch op.kind {
 	case simStep, simIntent:
@@ -431,6 +445,11 @@ func (r *run) operation(i int, op simOp) {
 		if !rec.Resolved {
 			if known {
 				r.done = true // it cannot be: see settle
+				return
+			}
+			if delivery, payload, arrived := r.arrived(op.name); arrived {
+				r.add(receiving(p, op.name, payload, delivery))
+				r.acc.add("signal", "")
 				return
 			}
 			r.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, op.name, p))

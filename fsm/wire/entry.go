@@ -36,13 +36,6 @@ func decodeRecorded(w *perdurev1.Event) (journal.Event, error) {
 			return nil, err
 		}
 		return journal.SignalDelivered{Name: e.GetName(), Payload: payload, DeliveryID: e.GetDeliveryId()}, nil
-	case *perdurev1.Event_SignalReceived:
-		e := k.SignalReceived
-		payload, err := DecodeOutcome(e.GetPayload())
-		if err != nil {
-			return nil, err
-		}
-		return journal.SignalReceived{Promise: id.PromiseID(e.GetPromiseId()), Name: e.GetName(), Payload: payload, DeliveryID: e.GetDeliveryId()}, nil
 	case *perdurev1.Event_ExecutionResumed:
 		return journal.ExecutionResumed{}, nil
 	case nil:

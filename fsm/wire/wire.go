@@ -206,6 +206,13 @@ func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 		return journal.TimeRecorded{Promise: id.PromiseID(k.TimeRecorded.PromiseId), Time: k.TimeRecorded.TimeMs}, nil
 	case *perdurev1.Event_TimerScheduled:
 		return journal.TimerScheduled{Promise: id.PromiseID(k.TimerScheduled.PromiseId), Duration: k.TimerScheduled.DurationMs}, nil
+	case *perdurev1.Event_SignalReceived:
+		payload, err := DecodeOutcome(k.SignalReceived.Payload)
+		if err != nil {
+			return nil, err
+		}
+		return journal.SignalReceived{Promise: id.PromiseID(k.SignalReceived.PromiseId), Name: k.SignalReceived.Name, Payload: payload,
+			DeliveryID: k.SignalReceived.DeliveryId}, nil
 	case *perdurev1.Event_ExecutionAwaiting:
 		e := k.ExecutionAwaiting
 		on := make([]id.PromiseID, len(e.WaitingOn))
@@ -225,7 +232,7 @@ func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 		return journal.JoinSetAwaited{Set: journal.JoinSetID(k.JoinSetAwaited.JoinSetId),
 			Promise: id.PromiseID(k.JoinSetAwaited.PromiseId), Result: result}, nil
 	case *perdurev1.Event_ExecutionStarted, *perdurev1.Event_CancelRequested, *perdurev1.Event_TimerFired,
-		*perdurev1.Event_SignalDelivered, *perdurev1.Event_SignalReceived, *perdurev1.Event_ExecutionResumed:
+		*perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%T is written by the server, not by a worker", k)
 	default:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "event has an unknown kind")

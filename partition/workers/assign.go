@@ -6,8 +6,10 @@ import (
 	"time"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/internal/credit"
 )
 
@@ -104,7 +106,7 @@ func (d *Dispatcher) Unreserve(reserved []Reservation) {
 // fact, so Applied sends it even if the leadership that proposed the entry is over. lead is the present
 // leadership, or nil.
 func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, reserved []Reservation) {
-	if len(reserved) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
+	if len(reserved) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 && len(fx.Arrived) == 0 {
 		return
 	}
 	d.mu.Lock()
@@ -151,6 +153,23 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 			s.deliver(Delivery{Token: a.Token, Cancelling: true, replica: r, lead: lead})
 		}
 	}
+	for _, a := range fx.Arrived {
+		d.arrived(a)
+	}
+}
+
+// maxSignalQueue is how many deliveries may wait for a worker that still gets a signal. A signal is a hint, and one that is not
+// delivered is in the journal.
+const maxSignalQueue = 4096
+
+// arrived delivers a signal to the worker that holds the execution's task, if its stream is at this node.
+func (d *Dispatcher) arrived(a machine.SignalArrival) {
+	s := d.sessions[workerKey{a.Token.Namespace, a.Worker}]
+	if s == nil || !s.Signals || s.local == nil || s.detached || len(s.local.queue) >= maxSignalQueue {
+		return
+	}
+	s.deliver(Delivery{Token: a.Token, Signal: &perdurev1.SignalArrived{
+		Task: a.Token, Name: a.Name, Payload: wire.EncodeOutcome(a.Payload), DeliveryId: a.DeliveryID}})
 }
 
 // settle schedules grants for sessions with free credit and waiting tasks, and notes which sessions want

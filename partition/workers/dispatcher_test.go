@@ -32,6 +32,9 @@ func (s *stage) delivered(w *Worker) (out []string) {
 		if q.Cancelling {
 			text += " cancelling"
 		}
+		if q.Signal != nil {
+			text += " signal " + q.Signal.Name
+		}
 		out = append(out, text)
 	}
 	w.queue = nil
@@ -149,6 +152,40 @@ func TestCancelIsDelivered(t *testing.T) {
 	s.delivers("the holder", w, "a/1 cancelling")
 	s.delivers("another worker", other)
 	s.delivers("another namespace's worker of that id", stranger)
+}
+
+// TestSignalIsDelivered: a signal reaches the worker that holds the task, if its stream is here and it reads signals. It uses no
+// credit, comes behind its task, is never returned, and is dropped when many deliveries wait.
+func TestSignalIsDelivered(t *testing.T) {
+	s := newStage(t)
+	reads := spec("w", 1, "f")
+	reads.Signals = true
+	w, other := s.Attach(reads), s.Attach(spec("other", 1, "f"))
+	arrived := func(worker string, n int) *machine.Effects {
+		fx := &machine.Effects{}
+		for range n {
+			fx.Arrived = append(fx.Arrived, machine.SignalArrival{Worker: worker, Token: tokenOf("a", 1), Name: "go", Payload: []byte("x"), DeliveryID: 1})
+		}
+		return fx
+	}
+	s.assign("w", tokenOf("a", 1))
+	s.Applied(s.r, s.lead, arrived("w", 1), nil)
+	s.Applied(s.r, s.lead, arrived("other", 1), nil)
+	s.Applied(s.r, s.lead, arrived("nobody", 1), nil)
+	s.delivers("the holder", w, "a/1", "a/1 signal go")
+	s.delivers("a worker that reads none", other)
+	s.Applied(s.r, s.lead, arrived("w", 1), nil)
+	if got, ok := w.Next(t.Context()); !ok || got.Task != nil || got.Signal.GetDeliveryId() != 1 {
+		t.Errorf("sent %+v", got)
+	}
+	s.Applied(s.r, s.lead, arrived("w", 2*maxSignalQueue), nil)
+	if n := w.Queued(); n != maxSignalQueue {
+		t.Errorf("%d signals wait, must be %d", n, maxSignalQueue)
+	}
+	w.Detach()
+	if got := s.r.returned(); len(got) != 0 {
+		t.Errorf("%v were returned", got)
+	}
 }
 
 // TestUnsentIsReturned: when a session ends, the tasks that its worker was not sent are released, and no

@@ -32,6 +32,8 @@ type Spec struct {
 	Timestamp uint64
 	// Unheard is how long nothing has come from the worker.
 	Unheard time.Duration
+	// Signals: the worker gets the signals that come while it holds the task of their execution.
+	Signals bool
 	// Splits: the worker splits its capacity over its sessions with every node itself, and Capacity is this
 	// node's part.
 	Splits bool
@@ -72,12 +74,15 @@ type session struct {
 	wake  chan struct{}
 }
 
-// Delivery is a message for a worker: a task that it holds now, or the request to cancel one that it holds.
+// Delivery is a message for a worker: a task that it holds now, or about one that it holds, the request to cancel it or a
+// signal.
 type Delivery struct {
 	Token *perdurev1.TaskToken
-	// Task is the task of the token, as its leader had it; nil for a cancel.
+	// Task is the task of the token, as its leader had it; nil for a cancel or a signal.
 	Task       *perdurev1.Task
 	Cancelling bool
+	// Signal is a signal that has come for the task's execution; nil for none.
+	Signal *perdurev1.SignalArrived
 	// first, if not nil, makes the task without a read.
 	first *machine.First
 	// Notice is a message about credit or the cluster, for a worker that splits its capacity; then all else is zero.
@@ -100,6 +105,9 @@ type Delivery struct {
 	// timestamp is the highest of the worker's that had come when its credit was reserved; 0 for a task sent again.
 	timestamp uint64
 }
+
+// isTask reports whether the delivery is a task, which the worker holds from then on.
+func (q *Delivery) isTask() bool { return !q.Cancelling && q.Signal == nil }
 
 // attach begins a worker's session instead of an earlier stream's, and sends the worker the tasks that it
 // holds by the state. It returns nil if a later stream of the worker has a session.

@@ -284,7 +284,7 @@ func (w *Worker) take(ctx context.Context) (next Delivery, found, over bool) {
 		w.queue = w.queue[1:]
 		w.took(next.size)
 		w.d.mu.Unlock()
-		if next.Cancelling {
+		if !next.isTask() {
 			return next, true, false
 		}
 		err := next.resolve(ctx, w.fromSeq(next.Token))
@@ -340,7 +340,7 @@ func (w *Worker) arrive(q Delivery) {
 		w.d.returnUnsent([]Delivery{q})
 		return
 	}
-	if !q.Cancelling {
+	if q.isTask() {
 		task := creditTask(q.Token)
 		known := w.holds(task)
 		if w.Splits {

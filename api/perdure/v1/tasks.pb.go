@@ -606,6 +606,7 @@ type WorkResponse struct {
 	//	*WorkResponse_CreditReturned
 	//	*WorkResponse_CreditWanted
 	//	*WorkResponse_Nodes
+	//	*WorkResponse_SignalArrived
 	Kind isWorkResponse_Kind `protobuf_oneof:"kind"`
 	// Messages that come together, in this order; the message that has them has nothing else, and none of them has a batch.
 	// Only if the Hello has batches.
@@ -766,6 +767,15 @@ func (x *WorkResponse) GetNodes() *NodeList {
 	return nil
 }
 
+func (x *WorkResponse) GetSignalArrived() *SignalArrived {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkResponse_SignalArrived); ok {
+			return x.SignalArrived
+		}
+	}
+	return nil
+}
+
 func (x *WorkResponse) GetBatch() []*WorkResponse {
 	if x != nil {
 		return x.Batch
@@ -829,6 +839,11 @@ type WorkResponse_Nodes struct {
 	Nodes *NodeList `protobuf:"bytes,12,opt,name=nodes,proto3,oneof"`
 }
 
+type WorkResponse_SignalArrived struct {
+	// Only if the Hello has signals.
+	SignalArrived *SignalArrived `protobuf:"bytes,14,opt,name=signal_arrived,json=signalArrived,proto3,oneof"`
+}
+
 func (*WorkResponse_Welcome) isWorkResponse_Kind() {}
 
 func (*WorkResponse_Task) isWorkResponse_Kind() {}
@@ -852,6 +867,8 @@ func (*WorkResponse_CreditReturned) isWorkResponse_Kind() {}
 func (*WorkResponse_CreditWanted) isWorkResponse_Kind() {}
 
 func (*WorkResponse_Nodes) isWorkResponse_Kind() {}
+
+func (*WorkResponse_SignalArrived) isWorkResponse_Kind() {}
 
 // Hello is the first message on a stream.
 type Hello struct {
@@ -883,7 +900,9 @@ type Hello struct {
 	// node does not end this one.
 	SplitsCredit bool `protobuf:"varint,30,opt,name=splits_credit,json=splitsCredit,proto3" json:"splits_credit,omitempty"`
 	// The worker reads WorkResponse.batch.
-	Batches       bool `protobuf:"varint,31,opt,name=batches,proto3" json:"batches,omitempty"`
+	Batches bool `protobuf:"varint,31,opt,name=batches,proto3" json:"batches,omitempty"`
+	// The worker reads SignalArrived.
+	Signals       bool `protobuf:"varint,32,opt,name=signals,proto3" json:"signals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -998,6 +1017,13 @@ func (x *Hello) GetSplitsCredit() bool {
 func (x *Hello) GetBatches() bool {
 	if x != nil {
 		return x.Batches
+	}
+	return false
+}
+
+func (x *Hello) GetSignals() bool {
+	if x != nil {
+		return x.Signals
 	}
 	return false
 }
@@ -1415,6 +1441,77 @@ func (x *Task) GetAgain() bool {
 	return false
 }
 
+// SignalArrived says that the journal of an execution has a signal, whose function does not wait in the journal: its task is
+// held by this worker. A function that asks for the signal next may go on with it, and its next commit has the SignalReceived.
+// It is a hint. The node sends none for payloads above 1 KiB, and may lose any.
+type SignalArrived struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          *TaskToken             `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Payload       *Outcome               `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
+	DeliveryId    uint64                 `protobuf:"varint,4,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalArrived) Reset() {
+	*x = SignalArrived{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalArrived) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalArrived) ProtoMessage() {}
+
+func (x *SignalArrived) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalArrived.ProtoReflect.Descriptor instead.
+func (*SignalArrived) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SignalArrived) GetTask() *TaskToken {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *SignalArrived) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SignalArrived) GetPayload() *Outcome {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *SignalArrived) GetDeliveryId() uint64 {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return 0
+}
+
 // CleanupOf describes a cancelled execution to the worker of its clean-up. ReadJournal reads its journal.
 type CleanupOf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1430,7 +1527,7 @@ type CleanupOf struct {
 
 func (x *CleanupOf) Reset() {
 	*x = CleanupOf{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1539,7 @@ func (x *CleanupOf) String() string {
 func (*CleanupOf) ProtoMessage() {}
 
 func (x *CleanupOf) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1552,7 @@ func (x *CleanupOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupOf.ProtoReflect.Descriptor instead.
 func (*CleanupOf) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CleanupOf) GetId() string {
@@ -1509,7 +1606,8 @@ func (x *CleanupOf) GetDeadlineMs() int64 {
 // TimerScheduled; JoinSet*; ExecutionAwaiting; ExecutionCompleted, ExecutionFailed, ExecutionCancelled.
 // ExecutionAwaiting and the endings come last. An ExecutionAwaiting that is satisfied when the commit applies
 // is not recorded: the task stays with the worker and the reply has the missing entries. A wait for a signal
-// is always written as ExecutionAwaiting; if a delivery is buffered the server consumes it.
+// is written as ExecutionAwaiting; if a delivery is buffered the server consumes it. A signal that a SignalArrived has
+// brought may be written as its SignalReceived instead, which need not come last.
 type Commit struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Request *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1542,7 +1640,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1652,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1665,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Commit) GetRequest() *RequestID {
@@ -1665,7 +1763,7 @@ type ContinueAsNew struct {
 
 func (x *ContinueAsNew) Reset() {
 	*x = ContinueAsNew{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1775,7 @@ func (x *ContinueAsNew) String() string {
 func (*ContinueAsNew) ProtoMessage() {}
 
 func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1788,7 @@ func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueAsNew.ProtoReflect.Descriptor instead.
 func (*ContinueAsNew) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ContinueAsNew) GetInput() []byte {
@@ -1723,7 +1821,7 @@ type ChildOptions struct {
 
 func (x *ChildOptions) Reset() {
 	*x = ChildOptions{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1833,7 @@ func (x *ChildOptions) String() string {
 func (*ChildOptions) ProtoMessage() {}
 
 func (x *ChildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1846,7 @@ func (x *ChildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOptions.ProtoReflect.Descriptor instead.
 func (*ChildOptions) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChildOptions) GetPromiseId() string {
@@ -1823,7 +1921,7 @@ type ChildRetry struct {
 
 func (x *ChildRetry) Reset() {
 	*x = ChildRetry{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1933,7 @@ func (x *ChildRetry) String() string {
 func (*ChildRetry) ProtoMessage() {}
 
 func (x *ChildRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1946,7 @@ func (x *ChildRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetry.ProtoReflect.Descriptor instead.
 func (*ChildRetry) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChildRetry) GetInitialMs() int64 {
@@ -1904,7 +2002,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2014,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2027,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -2096,7 +2194,7 @@ type NewPromise struct {
 
 func (x *NewPromise) Reset() {
 	*x = NewPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2206,7 @@ func (x *NewPromise) String() string {
 func (*NewPromise) ProtoMessage() {}
 
 func (x *NewPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2219,7 @@ func (x *NewPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewPromise.ProtoReflect.Descriptor instead.
 func (*NewPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NewPromise) GetTimeoutMs() int64 {
@@ -2141,7 +2239,7 @@ type AwaitedPromise struct {
 
 func (x *AwaitedPromise) Reset() {
 	*x = AwaitedPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2251,7 @@ func (x *AwaitedPromise) String() string {
 func (*AwaitedPromise) ProtoMessage() {}
 
 func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2264,7 @@ func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitedPromise.ProtoReflect.Descriptor instead.
 func (*AwaitedPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AwaitedPromise) GetId() string {
@@ -2189,7 +2287,7 @@ type CancelOperation struct {
 
 func (x *CancelOperation) Reset() {
 	*x = CancelOperation{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2299,7 @@ func (x *CancelOperation) String() string {
 func (*CancelOperation) ProtoMessage() {}
 
 func (x *CancelOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2312,7 @@ func (x *CancelOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperation.ProtoReflect.Descriptor instead.
 func (*CancelOperation) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CancelOperation) GetOperationId() string {
@@ -2235,7 +2333,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2345,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2358,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SignalSend) GetId() string {
@@ -2299,7 +2397,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2409,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2422,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartSend) GetId() string {
@@ -2384,7 +2482,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2494,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2507,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -2461,7 +2559,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2571,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2584,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -2517,7 +2615,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2627,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2640,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -2589,7 +2687,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2699,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2712,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -2674,7 +2772,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2784,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2797,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
 }
 
 type ReadJournal struct {
@@ -2714,7 +2812,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2824,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2837,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -2780,7 +2878,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2890,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2903,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -2830,7 +2928,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2940,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[31]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2953,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{31}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{32}
 }
 
 type CallError struct {
@@ -2871,7 +2969,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2981,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[32]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2994,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{32}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -2963,7 +3061,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\ttimestamp\x18\b \x01(\x04R\ttimestamp\x12-\n" +
 	"\x05batch\x18\n" +
 	" \x03(\v2\x17.perdure.v1.WorkRequestR\x05batchB\x06\n" +
-	"\x04kind\"\xe8\x05\n" +
+	"\x04kind\"\xac\x06\n" +
 	"\fWorkResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12/\n" +
 	"\awelcome\x18\x02 \x01(\v2\x13.perdure.v1.WelcomeH\x00R\awelcome\x12&\n" +
@@ -2978,9 +3076,10 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0fcredit_returned\x18\n" +
 	" \x01(\v2\x1a.perdure.v1.CreditReturnedH\x00R\x0ecreditReturned\x12?\n" +
 	"\rcredit_wanted\x18\v \x01(\v2\x18.perdure.v1.CreditWantedH\x00R\fcreditWanted\x12,\n" +
-	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodes\x12.\n" +
+	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodes\x12B\n" +
+	"\x0esignal_arrived\x18\x0e \x01(\v2\x19.perdure.v1.SignalArrivedH\x00R\rsignalArrived\x12.\n" +
 	"\x05batch\x18\r \x03(\v2\x18.perdure.v1.WorkResponseR\x05batchB\x06\n" +
-	"\x04kind\"\x93\x03\n" +
+	"\x04kind\"\xad\x03\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -2993,7 +3092,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bcleanups\x18\b \x01(\bR\bcleanups\x12-\n" +
 	"\x12compatible_digests\x18\t \x03(\tR\x11compatibleDigests\x12#\n" +
 	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\x12\x18\n" +
-	"\abatches\x18\x1f \x01(\bR\abatches\"\x82\x01\n" +
+	"\abatches\x18\x1f \x01(\bR\abatches\x12\x18\n" +
+	"\asignals\x18  \x01(\bR\asignals\"\x82\x01\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
@@ -3029,7 +3129,13 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x05again\x18\x1e \x01(\bR\x05again\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x01\n" +
+	"\rSignalArrived\x12)\n" +
+	"\x04task\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
+	"\apayload\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\apayload\x12\x1f\n" +
+	"\vdelivery_id\x18\x04 \x01(\x04R\n" +
+	"deliveryId\"\xb4\x01\n" +
 	"\tCleanupOf\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
@@ -3188,7 +3294,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(ClosePolicy)(0),          // 0: perdure.v1.ClosePolicy
 	(TaskState)(0),            // 1: perdure.v1.TaskState
@@ -3205,120 +3311,125 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*CreditReturned)(nil),    // 12: perdure.v1.CreditReturned
 	(*CreditWanted)(nil),      // 13: perdure.v1.CreditWanted
 	(*Task)(nil),              // 14: perdure.v1.Task
-	(*CleanupOf)(nil),         // 15: perdure.v1.CleanupOf
-	(*Commit)(nil),            // 16: perdure.v1.Commit
-	(*ContinueAsNew)(nil),     // 17: perdure.v1.ContinueAsNew
-	(*ChildOptions)(nil),      // 18: perdure.v1.ChildOptions
-	(*ChildRetry)(nil),        // 19: perdure.v1.ChildRetry
-	(*Send)(nil),              // 20: perdure.v1.Send
-	(*NewPromise)(nil),        // 21: perdure.v1.NewPromise
-	(*AwaitedPromise)(nil),    // 22: perdure.v1.AwaitedPromise
-	(*CancelOperation)(nil),   // 23: perdure.v1.CancelOperation
-	(*SignalSend)(nil),        // 24: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 25: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 26: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 27: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 28: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 29: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 30: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 31: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 32: perdure.v1.JournalPage
-	(*Drain)(nil),             // 33: perdure.v1.Drain
-	(*CallError)(nil),         // 34: perdure.v1.CallError
-	nil,                       // 35: perdure.v1.Task.TagsEntry
-	nil,                       // 36: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 37: perdure.v1.StartSend.TagsEntry
-	nil,                       // 38: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 39: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 40: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 41: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 42: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 43: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 44: perdure.v1.EntityBatch
-	(*StepHeartbeat)(nil),     // 45: perdure.v1.StepHeartbeat
-	(*RequestID)(nil),         // 46: perdure.v1.RequestID
-	(*Event)(nil),             // 47: perdure.v1.Event
-	(*EntityCall)(nil),        // 48: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 49: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 50: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 51: perdure.v1.EntityUnlock
-	(Reason)(0),               // 52: perdure.v1.Reason
+	(*SignalArrived)(nil),     // 15: perdure.v1.SignalArrived
+	(*CleanupOf)(nil),         // 16: perdure.v1.CleanupOf
+	(*Commit)(nil),            // 17: perdure.v1.Commit
+	(*ContinueAsNew)(nil),     // 18: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 19: perdure.v1.ChildOptions
+	(*ChildRetry)(nil),        // 20: perdure.v1.ChildRetry
+	(*Send)(nil),              // 21: perdure.v1.Send
+	(*NewPromise)(nil),        // 22: perdure.v1.NewPromise
+	(*AwaitedPromise)(nil),    // 23: perdure.v1.AwaitedPromise
+	(*CancelOperation)(nil),   // 24: perdure.v1.CancelOperation
+	(*SignalSend)(nil),        // 25: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 26: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 27: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 28: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 29: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 30: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 31: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 32: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 33: perdure.v1.JournalPage
+	(*Drain)(nil),             // 34: perdure.v1.Drain
+	(*CallError)(nil),         // 35: perdure.v1.CallError
+	nil,                       // 36: perdure.v1.Task.TagsEntry
+	nil,                       // 37: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 38: perdure.v1.StartSend.TagsEntry
+	nil,                       // 39: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 40: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 41: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 42: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 43: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 44: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 45: perdure.v1.EntityBatch
+	(*StepHeartbeat)(nil),     // 46: perdure.v1.StepHeartbeat
+	(*Outcome)(nil),           // 47: perdure.v1.Outcome
+	(*RequestID)(nil),         // 48: perdure.v1.RequestID
+	(*Event)(nil),             // 49: perdure.v1.Event
+	(*EntityCall)(nil),        // 50: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 51: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 52: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 53: perdure.v1.EntityUnlock
+	(Reason)(0),               // 54: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	5,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
 	4,  // 1: perdure.v1.NodeList.leaders:type_name -> perdure.v1.SlotLeader
 	8,  // 2: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	10, // 3: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
-	16, // 4: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	27, // 5: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	29, // 6: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	31, // 7: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	39, // 8: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	17, // 4: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
+	28, // 5: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	30, // 6: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	32, // 7: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	40, // 8: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	11, // 9: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
 	6,  // 10: perdure.v1.WorkRequest.batch:type_name -> perdure.v1.WorkRequest
 	9,  // 11: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	14, // 12: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	26, // 13: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	28, // 14: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	30, // 15: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	32, // 16: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	34, // 17: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	33, // 18: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	40, // 19: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	27, // 13: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	29, // 14: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	31, // 15: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	33, // 16: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	35, // 17: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	34, // 18: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	41, // 19: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
 	12, // 20: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
 	13, // 21: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
 	3,  // 22: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	7,  // 23: perdure.v1.WorkResponse.batch:type_name -> perdure.v1.WorkResponse
-	41, // 24: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	41, // 25: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	41, // 26: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	42, // 27: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	43, // 28: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	35, // 29: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	44, // 30: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	15, // 31: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	45, // 32: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
-	46, // 33: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	41, // 34: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	47, // 35: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	18, // 36: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	20, // 37: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	17, // 38: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	36, // 39: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	0,  // 40: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
-	19, // 41: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
-	24, // 42: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	25, // 43: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	48, // 44: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	49, // 45: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	50, // 46: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	51, // 47: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	21, // 48: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	22, // 49: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	23, // 50: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
-	37, // 51: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	1,  // 52: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	42, // 53: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	43, // 54: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	41, // 55: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	45, // 56: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	41, // 57: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	41, // 58: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	41, // 59: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	41, // 60: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	45, // 61: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
-	43, // 62: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	52, // 63: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	38, // 64: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	6,  // 65: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 66: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	7,  // 67: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	3,  // 68: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	67, // [67:69] is the sub-list for method output_type
-	65, // [65:67] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	15, // 23: perdure.v1.WorkResponse.signal_arrived:type_name -> perdure.v1.SignalArrived
+	7,  // 24: perdure.v1.WorkResponse.batch:type_name -> perdure.v1.WorkResponse
+	42, // 25: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	42, // 26: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	42, // 27: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	43, // 28: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	44, // 29: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	36, // 30: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	45, // 31: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	16, // 32: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	46, // 33: perdure.v1.Task.steps:type_name -> perdure.v1.StepHeartbeat
+	42, // 34: perdure.v1.SignalArrived.task:type_name -> perdure.v1.TaskToken
+	47, // 35: perdure.v1.SignalArrived.payload:type_name -> perdure.v1.Outcome
+	48, // 36: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	42, // 37: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	49, // 38: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	19, // 39: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	21, // 40: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	18, // 41: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	37, // 42: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	0,  // 43: perdure.v1.ChildOptions.close_policy:type_name -> perdure.v1.ClosePolicy
+	20, // 44: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	25, // 45: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	26, // 46: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	50, // 47: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	51, // 48: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	52, // 49: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	53, // 50: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	22, // 51: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	23, // 52: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	24, // 53: perdure.v1.Send.cancel:type_name -> perdure.v1.CancelOperation
+	38, // 54: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	1,  // 55: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	43, // 56: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	44, // 57: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	42, // 58: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	46, // 59: perdure.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	42, // 60: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	42, // 61: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	42, // 62: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	42, // 63: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	46, // 64: perdure.v1.Release.steps:type_name -> perdure.v1.StepHeartbeat
+	44, // 65: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	54, // 66: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	39, // 67: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	6,  // 68: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 69: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	7,  // 70: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	3,  // 71: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	70, // [70:72] is the sub-list for method output_type
+	68, // [68:70] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -3352,8 +3463,9 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_CreditReturned)(nil),
 		(*WorkResponse_CreditWanted)(nil),
 		(*WorkResponse_Nodes)(nil),
+		(*WorkResponse_SignalArrived)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[18].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[19].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -3370,7 +3482,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

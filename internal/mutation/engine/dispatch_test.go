@@ -53,4 +53,12 @@ var dispatchBugs = []mutation.Bug{
 		File: "partition/workers/session.go", Rule: "dispatch: a worker learns what it holds when it comes back",
 		From: `if len(leaderships) > 0 {`, To: `if len(leaderships) > 1<<20 {`, Tests: "TestUnsentIsReturned", Hangs: 10 * time.Second,
 	},
+	{
+		File: "partition/workers/assign.go", Rule: "signal: a worker that reads no signals gets none",
+		From: `!s.Signals || `, To: ``, Tests: "TestSignalIsDelivered",
+	},
+	{
+		File: "partition/workers/assign.go", Rule: "signal: those that wait for a stream are bounded",
+		From: ` || len(s.local.queue) >= maxSignalQueue {`, To: ` {`, Tests: "TestSignalIsDelivered",
+	},
 }

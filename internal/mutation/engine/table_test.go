@@ -11,7 +11,7 @@ import (
 
 // table holds the bugs of the code around the rules: stores, snapshots, the leader's duties, the way of a
 // call, the client's side. Their tests start nodes and build large binaries.
-var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channelBugs, leaseBugs, dispatchBugs, creditBugs, electionBugs, guardBugs, boundBugs, waitingBugs, stickyBugs, fullEntityBugs, heldBugs, streamBugs, memoryBugs, cutBugs, backupBugs, scheduleBugs, addressBugs, resonateBugs)
+var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channelBugs, leaseBugs, dispatchBugs, creditBugs, electionBugs, guardBugs, boundBugs, waitingBugs, stickyBugs, arrivalBugs, fullEntityBugs, heldBugs, streamBugs, memoryBugs, cutBugs, backupBugs, scheduleBugs, addressBugs, resonateBugs)
 
 // minBugs is how many rows there are at least.
 const minBugs = 251

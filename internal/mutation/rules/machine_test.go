@@ -198,6 +198,18 @@ var machineBugs = []mutation.Bug{
 		From: `|| !ex.j.WaitSatisfied() {`, To: `{`, Tests: "TestWaits",
 	},
 	{
+		File: "fsm/machine/signal.go", Rule: "signal: only a worker that holds the task is told of it",
+		From: `ok && task.State == recovery.TaskAcquired {`, To: `ok {`, Tests: "TestSignalIsAnnounced",
+	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal: large ones do not wait for a worker's stream",
+		From: `|| len(payload) > firstBytes {`, To: `{`, Tests: "TestSignalIsAnnounced",
+	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal: no commit receives one below its level",
+		From: "\tif c.t.m.feature < state.LevelFunctions {", To: "\tif c.t.m.feature < state.LevelFirst {", Tests: "TestSignalReceivedInACommit",
+	},
+	{
 		File: "fsm/machine/signal.go", Rule: "signal: one that comes after the wait's deadline is for the next wait",
 		From: `t.timeout(ex.ns, wait)`, To: `_ = wait`, Tests: "TestSignalPastDeadline",
 	},
