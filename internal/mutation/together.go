@@ -135,12 +135,9 @@ func (b Bug) change(text string) (span, string) {
 	return span{begin, begin + len(from) - end}, to[:len(to)-end]
 }
 
-// together plants the rows of one package that can be planted together, and builds its tests. It answers nil when
-// there are too few of them, or when they do not build together.
+// together plants the rows of one package that can be planted together, and builds its tests. One row is enough: the
+// same binary runs without it. It answers nil when there is none, or when they do not build together.
 func together(t *testing.T, root, dir string, rows []Bug) *binary {
-	if len(rows) < 2 {
-		return nil
-	}
 	byFile := map[string][]int{}
 	for i, b := range rows {
 		byFile[b.File] = append(byFile[b.File], i)
@@ -204,7 +201,7 @@ func together(t *testing.T, root, dir string, rows []Bug) *binary {
 		}
 		packages[filepath.Dir(file)] = of.Name.Name
 	}
-	if len(out.numbers) < 2 {
+	if len(out.numbers) == 0 {
 		return nil
 	}
 	for folder, name := range packages {
