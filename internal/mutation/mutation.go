@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -253,8 +254,31 @@ func (b Bug) complain(v verdict) string {
 
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 
-// testsOf lists the tests of a folder.
+// knownTests are the tests of the folders that testsOf has read.
+var knownTests struct {
+	sync.Mutex
+	of map[string]map[string]bool
+}
+
+// testsOf lists the tests of a folder. It reads each folder once: most rows name one of few.
 func testsOf(dir string) (map[string]bool, error) {
+	knownTests.Lock()
+	defer knownTests.Unlock()
+	if known, read := knownTests.of[dir]; read {
+		return known, nil
+	}
+	known, err := readTests(dir)
+	if err != nil {
+		return nil, err
+	}
+	if knownTests.of == nil {
+		knownTests.of = map[string]map[string]bool{}
+	}
+	knownTests.of[dir] = known
+	return known, nil
+}
+
+func readTests(dir string) (map[string]bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
