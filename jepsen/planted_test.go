@@ -61,17 +61,17 @@ func plantedCluster(ctx context.Context, t *testing.T, o Options, bug []overlay.
 	return c
 }
 
+// plantedTimeout bounds a test that builds a server first, on a machine that builds others.
+const plantedTimeout = 10 * time.Minute
+
 // TestLateAnswers: late answers confirm no read.
 func TestLateAnswers(t *testing.T) {
 	testkit.NeedsLong(t, "it cuts a cluster twice; the rule of reads has tests in partition")
 	t.Parallel()
-	ctx := within(t, testTimeout)
+	ctx := within(t, plantedTimeout)
 	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 2, Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
 }
-
-// plantedTimeout bounds a test that builds a server first, on a machine that builds others.
-const plantedTimeout = 10 * time.Minute
 
 // TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership: the driver must see a stale read.
 func TestUnconfirmedReadsAreFound(t *testing.T) {
