@@ -196,7 +196,7 @@ func spoil(request string, with func(spoilt string)) {
 		}
 	}
 	walk(whole, func(x any) { whole = x })
-	for i := 0; i < len(request); i += 7 {
+	for i := 0; i < len(request); i += 23 {
 		with(request[:i])
 		with(request[:i] + "\xfe" + request[i:])
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	commandv1 "perdure/api/command/v1"
 	"perdure/internal/testkit"
 )
 
@@ -211,6 +212,48 @@ func TestDebugMessages(t *testing.T) {
 		t.Errorf("message %s", got)
 	}
 	testkit.Eventually(t, waitLimit, "the delivered unblock to be forgotten", func() bool { return !strings.Contains(p.snap(t), "message") }, nil)
+}
+
+// What an HTTP target refuses is posted again: the execute at the task's retry, the unblock until it is accepted.
+func TestPushIsRepeated(t *testing.T) {
+	p := newDebugPort(t)
+	posts := make(chan string, 100)
+	refuse := make(chan bool, 100)
+	p.sandbox.Streams().ServePush(func(m *commandv1.AddressMessage, over func(accepted bool)) bool {
+		kind := "execute"
+		if m.GetUnblock() != nil {
+			kind = "unblock"
+		}
+		posts <- fmt.Sprintf("%s v%d to %s", kind, m.GetExecute().GetVersion(), m.Address)
+		go func() { over(!<-refuse) }()
+		return true
+	})
+	next := func(want string, refused bool) {
+		t.Helper()
+		select {
+		case got := <-posts:
+			if got != want {
+				t.Fatalf("posted %s, want %s", got, want)
+			}
+			refuse <- refused
+		case <-time.After(waitLimit):
+			t.Fatalf("%s was not posted", want)
+		}
+	}
+	p.at(t, 1, 200, "promise.create", `{"id":"wf","timeoutAt":900000,"tags":{"resonate:target":"http://h/x"}}`)
+	next("execute v0 to http://h/x", true)
+	p.tick(t, 30_000)
+	p.tick(t, 30_001)
+	next("execute v0 to http://h/x", false)
+	p.at(t, 30_002, 200, "promise.register_listener", `{"awaited":"wf","address":"http://h/l"}`)
+	p.at(t, 30_003, 200, "promise.settle", `{"id":"wf","state":"resolved"}`)
+	next("unblock v0 to http://h/l", true)
+	next("unblock v0 to http://h/l", false)
+	testkit.Eventually(t, waitLimit, "the accepted unblock to be forgotten", func() bool { return !strings.Contains(p.snap(t), "message") }, nil)
+	p.sandbox.Streams().ServePush(nil)
+	if len(posts) > 0 {
+		t.Errorf("posted %s", <-posts)
+	}
 }
 
 // A tick runs the schedules that are due, each run at its own time.

@@ -8,6 +8,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 )
 
 // latest is what counting every occurrence finds, however long ago the first is.
@@ -90,6 +91,44 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
+// ask queries a sandbox for a Scheduler.
+func (s *Sandbox) ask(ctx context.Context, q *commandv1.Query) (*commandv1.QueryReply, error) {
+	reply, _, err := s.Read(ctx, 0, group.Linearizable, q)
+	return reply, err
+}
+
+// A run whose promise could not be created is not recorded.
+func TestRunIsNotLost(t *testing.T) {
+	f, s := newFaulty(t)
+	sched := &Scheduler{leaders: s.(*leaders), log: slog.New(slog.DiscardHandler)}
+	newSchedule(t, s, "s")
+	f.proposed, f.refuse = 0, first(1, reason(perdurev1.Reason_REASON_CORRUPT))
+	ctx := withDebugTime(context.Background(), 60_500)
+	sched.runDue(ctx, 60_500, f.ask)
+	if got, err := s.Schedule(ctx, "s"); err != nil || got.NextRunAt != 60_000 {
+		t.Fatalf("the run is recorded: %+v, %v", got, err)
+	}
+	sched.runDue(ctx, 60_500, f.ask)
+	if n, _ := count(t, s); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+}
+
+// A schedule whose promise is refused goes on to its next run.
+func TestInvalidRun(t *testing.T) {
+	f, s := newFaulty(t)
+	sched := &Scheduler{leaders: s.(*leaders), log: slog.New(slog.DiscardHandler)}
+	if _, err := s.CreateSchedule(context.Background(), NewSchedule{ID: "s", Cron: "* * * * *", PromiseID: "x",
+		PromiseTags: map[string]string{tagTarget: "poll://any@g", tagDelay: "never"}}, func(int64) (int64, bool) { return 60_000, true }); err != nil {
+		t.Fatal(err)
+	}
+	ctx := withDebugTime(context.Background(), 60_500)
+	sched.runDue(ctx, 60_500, f.ask)
+	if got, err := s.Schedule(ctx, "s"); err != nil || got.NextRunAt != 120_000 {
+		t.Errorf("schedule %+v, %v", got, err)
+	}
+}
+
 // A run that was begun and not recorded is completed: its promise exists once, at its time. A schedule that cannot run does
 // not keep others from running.
 func TestInterruptedRun(t *testing.T) {
@@ -104,11 +143,7 @@ func TestInterruptedRun(t *testing.T) {
 		return nil
 	}
 	ctx := withDebugTime(context.Background(), 60_500)
-	ask := func(ctx context.Context, q *commandv1.Query) (*commandv1.QueryReply, error) {
-		reply, _, err := f.Sandbox.Read(ctx, 0, 0, q)
-		return reply, err
-	}
-	sched.runDue(ctx, 60_500, ask)
+	sched.runDue(ctx, 60_500, f.ask)
 	if n, _ := count(t, s); n != 2 {
 		t.Fatalf("%d runs, want 2", n)
 	}
@@ -116,7 +151,7 @@ func TestInterruptedRun(t *testing.T) {
 		t.Fatalf("the run of a is recorded: %+v, %v", got, err)
 	}
 	ctx = withDebugTime(context.Background(), 61_000)
-	sched.runDue(ctx, 61_000, ask)
+	sched.runDue(ctx, 61_000, f.ask)
 	if n, least := count(t, s); n != 2 || least != 60_000 {
 		t.Errorf("%d runs from %d on, want 2 from 60000 on", n, least)
 	}

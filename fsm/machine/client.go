@@ -55,6 +55,9 @@ func (t *txn) clientPromise(ns string, req *perdurev1.CreateClientPromiseRequest
 	if req.TimeoutAtMs < 0 || req.TimeoutAtMs > state.Never {
 		return bad(recovery.RuleTimes, "deadline %d of promise %q is not within 0 and %d", req.TimeoutAtMs, req.Id, state.Never)
 	}
+	if req.CreatedAtMs < 0 {
+		return bad(recovery.RuleTimes, "creation %d of promise %q is negative", req.CreatedAtMs, req.Id)
+	}
 	form, headers, refused := valueForm(ns, req.Id, req.Param)
 	if refused != nil {
 		return recovery.CreateRequest{}, refused
