@@ -48,6 +48,8 @@ type simulation struct {
 	graphs map[string]*perdurev1.Graph
 	// accounts are the tasks of entities that workers hold.
 	accounts []*holding
+	// clientIDs are the present ids of clients of the recovery protocol.
+	clientIDs int
 }
 
 type simStats struct {
@@ -55,6 +57,7 @@ type simStats struct {
 	operations, clients, cuts                                                                                         int // of entities; cuts that are whole
 	restarted, continued, carried, received                                                                           int
 	requests                                                                                                          map[string]int // of executions, by what they ask
+	protocol                                                                                                          map[string]int // of clients of the recovery protocol
 	graphs                                                                                                            graphStats
 	sends                                                                                                             sendStats
 }
@@ -92,6 +95,12 @@ func (s *simStats) add(o simStats) {
 		}
 		s.requests[what] += n
 	}
+	for what, n := range o.protocol {
+		if s.protocol == nil {
+			s.protocol = map[string]int{}
+		}
+		s.protocol[what] += n
+	}
 	s.clients += o.clients
 	s.cuts += o.cuts
 	s.graphs.add(o.graphs)
@@ -118,7 +127,7 @@ func newSimulation(t tester, draw func(n int) int) *simulation {
 	cached := []int{1, 3, 0}[draw(3)]
 	s.world = newWorld(t, []int{1, 2, 3, 3}[draw(4)], func(c *Config) { c.CachedExecutions = cached })
 	s.unaudited, s.effectsUnchecked = true, true
-	s.stats.requests = map[string]int{}
+	s.stats.requests, s.stats.protocol = map[string]int{}, map[string]int{}
 	s.queue = make([][]*pending, len(s.parts))
 	for i := range 10 {
 		s.roots = append(s.roots, fmt.Sprint("root-", i))
@@ -190,7 +199,7 @@ func (s *simulation) placed(cmd *commandv1.Command) int { return int(s.at(cmd.Id
 // act does one thing.
 func (s *simulation) act() {
 	s.t.Helper()
-	switch s.draw(36) {
+	switch s.draw(39) {
 	default:
 		s.actWork(true)
 	case 0:
@@ -226,6 +235,8 @@ func (s *simulation) act() {
 		}
 	case 34, 35:
 		s.actAccount()
+	case 36, 37, 38:
+		s.actClient()
 	}
 }
 
@@ -634,6 +645,11 @@ func TestSimulation(t *testing.T) {
 	for _, what := range []string{"ecall", "etell", "lock", "unlock", "cancel"} {
 		if total.requests[what] == 0 {
 			t.Errorf("no execution of the simulation has a %s: %+v", what, total.requests)
+		}
+	}
+	for _, what := range simClientKinds {
+		if total.protocol[what] == 0 {
+			t.Errorf("no client of the simulation comes to %s: %+v", what, total.protocol)
 		}
 	}
 	if total.restarted == 0 || total.continued == 0 || total.carried == 0 {
