@@ -17,6 +17,7 @@ import (
 	"perdure/backup"
 	"perdure/client"
 	"perdure/fsm"
+	"perdure/fsm/state"
 	"perdure/partition/identity"
 	"perdure/partition/raftlog"
 	"perdure/partition/repair"
@@ -305,7 +306,12 @@ func (a *app) hint(e *api.Error) string {
 			return "start a worker that has the entity; the id is NAME@KEY"
 		}
 		return "start a worker that has the function, or pass --allow-unknown-function to let the execution wait for one"
+	case perdurev1.Reason_REASON_STALE_TASK:
+		return "perdure task get " + shellWord(e.Meta["id"]) + " shows its state, version and holder"
 	case perdurev1.Reason_REASON_RULE_BROKEN:
+		if e.Meta["rule"] == "awaited_exists" {
+			return "perdure promise search shows the promises"
+		}
 		if strings.Contains(e.Message, "cannot restart: it has not failed") {
 			return "perdure restart runs it from the beginning, perdure retry --digest pins an open one to other code"
 		}
@@ -320,6 +326,9 @@ func (a *app) hint(e *api.Error) string {
 		}
 		return "perdure list shows the executions in namespace " + a.namespace
 	case perdurev1.Reason_REASON_PROMISE_NOT_FOUND:
+		if e.Meta["rule"] == "task_exists" {
+			return "perdure task search shows the tasks; a promise has one if it has the tag " + state.TagTarget
+		}
 		if e.Meta["node"] != "" {
 			return "perdure graph status " + shellWord(e.Meta["id"]) + " shows the nodes"
 		}

@@ -31,7 +31,11 @@ func (a *app) promiseSearchCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		n, rows, w := searchLimit(*limit), 0, a.table()
+		n, err := searchLimit(*limit)
+		if err != nil {
+			return err
+		}
+		rows, w := 0, a.table()
 		for p, err := range c.SearchPromises(ctx, perdurev1.PromiseState(want), with, n) {
 			if err != nil {
 				return err

@@ -32,9 +32,10 @@ promises, repair replicas, make backups, and check what the cluster stores.
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 5 unavailable or not finished in time (retry).
 
-Global flags may come before or after the command. start, graph submit and promise
-create have a --timeout of their own: before the command it bounds the request,
-after it the execution or promise. After verify, --namespace takes several names.
+Global flags may come before or after the command. start, graph submit, promise create
+and task create have a --timeout of their own: before the command it bounds the
+request, after it the execution or promise. After verify, --namespace takes several
+names.
 
 --codec-command names a program, with arguments between spaces, that decodes payloads
 for display and encodes those that a command sends. It runs once and reads a line of

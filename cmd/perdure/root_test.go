@@ -19,6 +19,13 @@ func TestHelp(t *testing.T) {
 	)
 }
 
+// The commands of the recovery protocol.
+func TestHelpTask(t *testing.T) {
+	sh := &shell{addr: "127.0.0.1:1"}
+	sh.story(t, "help_task", "task --help", "task create --help", "task get --help", "task acquire --help", "task heartbeat --help", "task release --help",
+		"task suspend --help", "task fulfill --help", "task halt --help", "task continue --help", "task search --help", "promise search --help")
+}
+
 // Every command that can be run has help in one line and an example that names it.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	root := testApp(io.Discard).rootCommand()

@@ -50,6 +50,8 @@ type shell struct {
 	ctx   context.Context
 	// now is the clock; nil: it stands at fakeNow.
 	now func() time.Time
+	// hide replaces what differs from run to run; nil: nothing does.
+	hide func(text string) string
 }
 
 // run runs one command line.
@@ -83,6 +85,9 @@ func (s *shell) run(args ...string) (stdout, stderr string, code int) {
 		panic(err)
 	}
 	hide := func(text string) string {
+		if s.hide != nil {
+			text = s.hide(text)
+		}
 		return strings.ReplaceAll(strings.ReplaceAll(text, s.addr, "ADDR"), here, "HERE")
 	}
 	return hide(out.String()), hide(errs.String()), code

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,13 +41,21 @@ func addVersion(cmd *cobra.Command) *uint64 {
 // lease is the pair of flags of a command that acquires a task.
 type lease struct {
 	pid string
-	ttl int64
+	ttl time.Duration
+}
+
+// ms is the length of the lease in milliseconds.
+func (l *lease) ms() (int64, error) {
+	if l.ttl < time.Millisecond {
+		return 0, usagef("--ttl %v: must be at least 1ms", l.ttl)
+	}
+	return l.ttl.Milliseconds(), nil
 }
 
 func addLease(cmd *cobra.Command) *lease {
 	l := &lease{}
 	cmd.Flags().StringVar(&l.pid, "pid", "", "`name` of the process that holds the task")
-	cmd.Flags().Int64Var(&l.ttl, "ttl", 60_000, "`milliseconds` until the lease ends")
+	cmd.Flags().DurationVar(&l.ttl, "ttl", time.Minute, "time until the lease ends without a heartbeat")
 	_ = cmd.MarkFlagRequired("pid")
 	return l
 }
@@ -90,11 +99,14 @@ func (a *app) printTask(r *perdurev1.ClientTaskResponse) error {
 }
 
 // searchLimit is how many rows a search asks for: one more than it shows, to know whether there are more.
-func searchLimit(limit int) int {
-	if limit <= 0 {
-		return 0
+func searchLimit(limit int) (int, error) {
+	switch {
+	case limit < 0:
+		return 0, usagef("--limit %d: must not be negative", limit)
+	case limit == 0:
+		return 0, nil
 	}
-	return limit + 1
+	return limit + 1, nil
 }
 
 // searched ends the table of a search.

@@ -14,12 +14,16 @@ func (a *app) taskAcquireCommand() *cobra.Command {
 		Short: "Acquire a pending task",
 		Long: `Acquire a pending task for a process. The printed version is that of every
 further command about the task.`,
-		Example: `  perdure task acquire order-42 --version 0 --pid laptop --ttl 300000`,
+		Example: `  perdure task acquire order-42 --version 0 --pid laptop --ttl 5m`,
 		Args:    exactly("ID"),
 	}
 	version, held := addVersion(cmd), addLease(cmd)
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
-		t, err := c.AcquireClientTask(ctx, args[0], *version, held.pid, held.ttl)
+		ttl, err := held.ms()
+		if err != nil {
+			return err
+		}
+		t, err := c.AcquireClientTask(ctx, args[0], *version, held.pid, ttl)
 		if err != nil {
 			return err
 		}

@@ -25,8 +25,11 @@ existing promise.`,
 	param := addPayload(cmd, "param", "parameter for its worker")
 	_ = cmd.MarkFlagRequired("target")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+		ttl, err := held.ms()
+		if err != nil {
+			return err
+		}
 		o := client.ClientPromiseOptions{TimeoutAtMS: time.Now().Add(*timeout).UnixMilli()}
-		var err error
 		if o.Tags, err = parseTags(*tags); err != nil {
 			return err
 		}
@@ -37,7 +40,7 @@ existing promise.`,
 		if o.Param, err = a.payload(ctx, param, args[0]); err != nil {
 			return err
 		}
-		t, err := c.CreateClientTask(ctx, args[0], held.pid, held.ttl, o)
+		t, err := c.CreateClientTask(ctx, args[0], held.pid, ttl, o)
 		if err != nil {
 			return err
 		}

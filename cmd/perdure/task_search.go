@@ -26,7 +26,11 @@ func (a *app) taskSearchCommand() *cobra.Command {
 		if *state != "" && !ok {
 			return usagef("--state %q: unknown", *state)
 		}
-		n, rows, w := searchLimit(*limit), 0, a.table()
+		n, err := searchLimit(*limit)
+		if err != nil {
+			return err
+		}
+		rows, w := 0, a.table()
 		for t, err := range c.SearchClientTasks(ctx, perdurev1.TaskState(want), n) {
 			if err != nil {
 				return err

@@ -19,6 +19,7 @@ settled, the task stays acquired.`,
 	}
 	version := addVersion(cmd)
 	awaited := cmd.Flags().StringArray("await", nil, "`id` of a promise of the same origin; repeatable")
+	_ = cmd.MarkFlagRequired("await")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		t, err := c.SuspendClientTask(ctx, args[0], *version, *awaited...)
 		if err != nil {
