@@ -101,10 +101,10 @@ func (s *Store) store(a applied) error {
 		return s.damaged(err) // and the version stays odd
 	}
 	s.steady.end(s.machine.Applied(), s.machine.Clock())
-	s.machine.Committed()
 	if s.opts.OnWritten != nil {
 		s.opts.OnWritten(len(writes), sizeOf(writes))
 	}
+	s.machine.Committed()
 	s.stuck.set(s.machine.Stuck())
 	s.marks.add(a.noted, Mark{s.machine.Applied(), s.machine.Checksum()})
 	if s.opts.OnApplied != nil {

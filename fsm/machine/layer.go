@@ -39,13 +39,46 @@ type layer struct {
 	// bytes are those of the values that were put.
 	bytes int
 	// puts are the families of which the layer has put a key since reset.
-	puts [256]bool
-	// spare are unused writes.
-	spare []write
+	puts  [256]bool
+	spare *spareWrites
 }
 
 func newLayer(below state.Reader) *layer {
-	return &layer{below: below}
+	return &layer{below: below, spare: &spareWrites{}}
+}
+
+// above is a new layer above l, whose writes move to l.
+func (l *layer) above() *layer { return &layer{below: l, spare: l.spare} }
+
+// spareWrites gives out memory for writes, and takes it back from those that nothing refers to any more.
+type spareWrites struct {
+	fresh []write
+	used  []*write
+}
+
+// mostSpare bounds the used writes that are kept for the next entries.
+const mostSpare = 4096
+
+// next is an empty write.
+func (s *spareWrites) next() *write {
+	if n := len(s.used); n > 0 {
+		w := s.used[n-1]
+		s.used = s.used[:n-1]
+		return w
+	}
+	if len(s.fresh) == 0 {
+		s.fresh = make([]write, 64)
+	}
+	w := &s.fresh[0]
+	s.fresh = s.fresh[1:]
+	return w
+}
+
+// take takes a write to which the caller does not refer afterwards.
+func (s *spareWrites) take(w *write) {
+	if *w = (write{}); len(s.used) < mostSpare {
+		s.used = append(s.used, w)
+	}
 }
 
 func (l *layer) reset() {
@@ -75,38 +108,28 @@ func (l *layer) find(key []byte) *write {
 	return l.table.find(xxhash.Sum64(key), key)
 }
 
-// next is an unused write, of those that were allocated together.
-func (l *layer) next() *write {
-	if len(l.spare) == 0 {
-		l.spare = make([]write, 64)
-	}
-	w := &l.spare[0]
-	l.spare = l.spare[1:]
-	return w
-}
-
 func (l *layer) put(key, value []byte) {
-	w := l.next()
+	w := l.spare.next()
 	w.key, w.value = key, value
 	l.set(w)
 }
 
 // putObject is put of a value together with what it decodes to.
 func (l *layer) putObject(key, value []byte, object any) {
-	w := l.next()
+	w := l.spare.next()
 	w.key, w.value, w.object = key, value, object
 	l.set(w)
 }
 
 func (l *layer) remove(key []byte) {
-	w := l.next()
+	w := l.spare.next()
 	w.key, w.removed = key, true
 	l.set(w)
 }
 
 // putFresh is put of a key that the Reader below lacks.
 func (l *layer) putFresh(key, value []byte) {
-	w := l.next()
+	w := l.spare.next()
 	w.key, w.value, w.fresh = key, value, true
 	l.set(w)
 }
@@ -133,8 +156,10 @@ func (l *layer) set(x *write) {
 		f.writes = append(f.writes, x)
 	case x.removed && w.fresh:
 		w.void, w.value, w.object = true, nil, nil
+		l.spare.take(x)
 	default:
 		w.value, w.object, w.removed = x.value, x.object, x.removed
+		l.spare.take(x)
 	}
 }
 

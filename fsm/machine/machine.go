@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -52,6 +53,7 @@ type Machine struct {
 	reads    *readCache
 	present  presence
 	batch    *layer
+	writes   []state.Write // memory of Writes
 	arena    arena
 	txn      *txn
 	clock    int64
@@ -193,13 +195,13 @@ func (m *Machine) Clock() int64     { return m.clock }    // see Applied
 func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
 
 // Writes returns the mutations since the last Committed, by key, each key once; the caller stores them in one batch, and
-// Pebble's memtable takes keys that are in order at less cost. A stopped
+// Pebble's memtable takes keys that are in order at less cost. They are valid until the next Committed. A stopped
 // machine returns none: the writes of its last entry must not be stored.
 func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
 	}
-	out := make([]state.Write, 0, len(m.batch.log))
+	out := slices.Grow(m.writes[:0], len(m.batch.log))
 	m.batch.ordered(func(w *write) {
 		v := w.value
 		if w.removed {
@@ -209,6 +211,7 @@ func (m *Machine) Writes() []state.Write {
 		}
 		out = append(out, state.Write{Key: w.key, Value: v})
 	})
+	m.writes = out
 	return out
 }
 
@@ -221,8 +224,12 @@ func (m *Machine) Committed() {
 		if !w.void {
 			m.reads.written(w)
 		}
+		m.batch.spare.take(w)
 	}
 	m.batch.reset()
+	if clear(m.writes); cap(m.writes) > mostSpare {
+		m.writes = nil
+	}
 	clear(m.committing.events)
 	m.committing = commit{own: m.committing.own[:0], events: m.committing.events[:0]} // without the command
 }

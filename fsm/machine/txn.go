@@ -55,7 +55,7 @@ type readyChange struct {
 	by    int
 }
 
-func newTxn(m *Machine) *txn { return &txn{m: m, layer: newLayer(m.batch)} }
+func newTxn(m *Machine) *txn { return &txn{m: m, layer: m.batch.above()} }
 
 func (t *txn) begin(index uint64) {
 	t.reset()
