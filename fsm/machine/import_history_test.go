@@ -247,6 +247,7 @@ func TestImportHistoryRefused(t *testing.T) {
 	}{
 		{"nothing", histories.RuleTree, false, nil},
 		{"without the execution", histories.RuleTree, false, without(is("execution", "a"))},
+		{"a child alone", histories.RuleTree, false, without(func(r *perdurev1.HistoryRecord) bool { return histories.IDOf(r) != "a:0" })},
 		{"a child's journal without the child", histories.RuleTree, false, without(is("execution", "a:0"))},
 		{"a record twice", histories.RuleTree, false, append(slices.Clone(good), good[len(good)-1])},
 		{"a part of another tree", histories.RuleTree, false, changed(is("promise", "a:0"), func(r *perdurev1.HistoryRecord) { r.GetPromise().Id = "b:0" })},
