@@ -14,7 +14,7 @@ func TestHelp(t *testing.T) {
 	sh := &shell{addr: "127.0.0.1:1"}
 	sh.story(t, "help",
 		"--help", "start --help", "result --help", "describe --help", "journal --help", "journal check --help", "list --help",
-		"signal --help", "cancel --help", "terminate --help", "retry --help", "restart --help", "promise --help", "promise create --help", "promise get --help",
+		"signal --help", "cancel --help", "terminate --help", "export --help", "import --help", "retry --help", "restart --help", "promise --help", "promise create --help", "promise get --help",
 		"promise resolve --help", "promise reject --help", "promise cancel --help", "verify --help", "token --help", "token hash --help", "version --help",
 	)
 }
