@@ -372,6 +372,9 @@ func (r ResonateRequest) send(ctx context.Context, cl *http.Client, url, corrID 
 	if err != nil {
 		return ResonateAnswer{}, Open, err
 	}
+	if resp.StatusCode == http.StatusServiceUnavailable && !json.Valid(text) {
+		return ResonateAnswer{}, NotDone, fmt.Errorf("%s", text) // a node that has no cluster yet
+	}
 	a, err := r.answerOf(resp.StatusCode, text, corrID)
 	if err != nil {
 		return a, Acked, err

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ServeNotReady serves /healthz and /readyz on the HTTP port of a node that has no cluster yet; /readyz
-// answers 503 with the reason. leave closes the port, so that the node can open it.
+// ServeNotReady serves the HTTP port of a node that has no cluster yet: /healthz, and 503 with the reason for every other
+// path. leave closes the port, so that the node can open it.
 func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave func(), err error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -20,12 +20,7 @@ func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave fun
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "not ready\n"+why().Error(), http.StatusServiceUnavailable)
-	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second}
+	s := &http.Server{Handler: notReady(why), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -39,4 +34,15 @@ func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave fun
 		}
 		<-done
 	}, nil
+}
+
+// notReady is the handler of ServeNotReady. It knows no path as unknown: a client that is told 404 takes the node for one that
+// will never serve it.
+func notReady(why func() error) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not ready\n"+why().Error(), http.StatusServiceUnavailable)
+	})
+	return mux
 }

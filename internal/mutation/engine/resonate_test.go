@@ -2,7 +2,7 @@ package engine
 
 import "perdure/internal/mutation"
 
-// resonateBugs break how requests of the Resonate protocol are read.
+// resonateBugs break how requests of the Resonate protocol are read, and what a node answers that cannot take them yet.
 var resonateBugs = []mutation.Bug{
 	{
 		File: "resonate/members.go", Rule: "resonate: of several fields with one name the last counts",
@@ -15,5 +15,9 @@ var resonateBugs = []mutation.Bug{
 	{
 		File: "resonate/members.go", Rule: "resonate: the escapes of a string are decoded",
 		From: "bytes.IndexByte(raw, '\\\\') < 0", To: "bytes.IndexByte(raw, 0) < 0", Tests: "TestMembers",
+	},
+	{
+		File: "rpc/waiting.go", Rule: "resonate: a node without a cluster is not ready, not a server of another protocol",
+		From: `mux.HandleFunc("/", func`, To: `mux.HandleFunc("GET /readyz", func`, Tests: "TestNotReadyPaths",
 	},
 }
