@@ -211,7 +211,7 @@ func TestPurgeInParts(t *testing.T) {
 // Purges in four partitions at once, each in parts, in turn and with replicas that start again between them: each partition is
 // sound all the time, and in the end nothing of what was purged is left anywhere, and all of the rest is there.
 func TestPurgeInFourPartitions(t *testing.T) {
-	const partitions, children = 4, 150
+	const partitions, children = 4, 300
 	w := newWorld(t, partitions)
 	w.unaudited, w.effectsUnchecked = true, true
 	roots := map[int]string{}
