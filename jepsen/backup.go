@@ -140,6 +140,10 @@ func Backups(ctx context.Context, c *Cluster, o BackupOptions) (*BackupReport, e
 			return report, fmt.Errorf("round %d: %w", i+1, err)
 		}
 		fmt.Fprintf(o.Out, "%d of %d, %d violations: %s", i+1, o.Rounds, len(r.wrong), r.report.String())
+		for _, v := range r.wrong {
+			first, _, _ := strings.Cut(v, "\n")
+			fmt.Fprintf(o.Out, "  %s\n", first)
+		}
 	}
 	report.Violations = append(report.Violations, Aftermath(ctx, c)...)
 	return report, nil
