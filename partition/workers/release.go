@@ -26,9 +26,9 @@ const returnTimeout = 10 * time.Second
 func (d *Dispatcher) returnUnsent(queue []Delivery) {
 	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
 		if q.replica == nil {
-			return !q.isTask() || q.again || q.link == nil || q.term == 0
+			return q.Cancelling || q.again || q.link == nil || q.term == 0
 		}
-		return !q.isTask() || q.again || !d.canReturn(q)
+		return q.Cancelling || q.again || !d.canReturn(q)
 	})
 	if len(queue) == 0 {
 		return
