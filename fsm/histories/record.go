@@ -242,7 +242,7 @@ func Within(tree, objectID string) bool {
 	}
 	p := id.PromiseID(objectID)
 	_, err := id.Parse(objectID)
-	return err == nil && string(p.Root()) == tree
+	return err == nil && p.Root() == tree
 }
 
 // promise is the promise of a record.
