@@ -1,19 +1,38 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/addresses"
 )
 
+// asked proposes a command of a client, again while its outcome is unknown: a machine without time may not answer another node.
+func asked(t *testing.T, at *Node, cmd *commandv1.Command) {
+	t.Helper()
+	var last error
+	waitFor(t, fmt.Sprintf("an answer to %v", cmd), func() bool {
+		_, last = at.router.Propose(bg(t), cmd)
+		e := (*api.Error)(nil)
+		if errors.As(last, &e) && e.Reason == perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+			return false
+		}
+		if last != nil {
+			t.Fatalf("%v: %v", cmd, last)
+		}
+		return true
+	}, func() string { return fmt.Sprint(last) })
+}
+
 // targeted creates a client's promise whose task is for an address.
 func targeted(t *testing.T, at *Node, id, address string) {
 	t.Helper()
-	must(t, at.router, &commandv1.Command{Request: rid("create " + id), Namespace: ns, Id: id,
+	asked(t, at, &commandv1.Command{Request: rid("create " + id), Namespace: ns, Id: id,
 		Kind: &commandv1.Command_CreateClientPromise{CreateClientPromise: &perdurev1.CreateClientPromiseRequest{Namespace: ns, Id: id, TimeoutAtMs: 1 << 45,
 			Tags: map[string]string{"resonate:target": address}}}})
 }
@@ -21,7 +40,7 @@ func targeted(t *testing.T, at *Node, id, address string) {
 // settlePromise settles a client's promise.
 func settlePromise(t *testing.T, at *Node, id string) {
 	t.Helper()
-	must(t, at.router, &commandv1.Command{Request: rid("settle " + id), Namespace: ns, Id: id,
+	asked(t, at, &commandv1.Command{Request: rid("settle " + id), Namespace: ns, Id: id,
 		Kind: &commandv1.Command_SettleClientPromise{SettleClientPromise: &perdurev1.SettleClientPromiseRequest{Namespace: ns, Id: id,
 			State: perdurev1.PromiseState_PROMISE_STATE_RESOLVED}}})
 }
@@ -29,7 +48,7 @@ func settlePromise(t *testing.T, at *Node, id string) {
 // listened registers an address as a listener of a promise.
 func listened(t *testing.T, at *Node, id, address string) {
 	t.Helper()
-	must(t, at.router, &commandv1.Command{Request: rid("listen " + id + address), Namespace: ns, Id: id,
+	asked(t, at, &commandv1.Command{Request: rid("listen " + id + address), Namespace: ns, Id: id,
 		Kind: &commandv1.Command_RegisterListener{RegisterListener: &perdurev1.RegisterListenerRequest{Namespace: ns, Id: id, Address: address}}})
 }
 
