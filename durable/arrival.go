@@ -120,7 +120,7 @@ func (t *activation) arrival(name string, timeout time.Duration) (s *perdurev1.S
 	}
 	next := t.journal.received(name) + 1
 	s, more := t.arrived.take(name, next)
-	if s != nil || timeout > 0 && timeout < lingerTimeout || !t.w.lingers.expects(t.info.Function) {
+	if s != nil || t.journal.delivered(name) >= next || timeout > 0 && timeout < lingerTimeout || !t.w.lingers.expects(t.info.Function) {
 		return s, false
 	}
 	for over := t.w.clock.After(lingerTime); s == nil; {
@@ -157,29 +157,32 @@ func (t *activation) receiptsRecorded(own []*perdurev1.Event) {
 	}
 }
 
-// receipt counts the signals of a name that an execution has received.
+// receipt counts the signals of a name: the last delivery in the journal, as far as the worker has read it, and the last one that
+// the function has received.
 type receipt struct {
-	name string
-	last uint64
+	name            string
+	delivered, last uint64
+}
+
+// receipt is the count of a name, which it adds if there is none.
+func (r *history) receipt(name string) *receipt {
+	for i := range r.receipts {
+		if r.receipts[i].name == name {
+			return &r.receipts[i]
+		}
+	}
+	r.receipts = append(r.receipts, receipt{name: name})
+	return &r.receipts[len(r.receipts)-1]
 }
 
 // received is the last delivery of a name that the execution has received; 0 for none.
-func (r *history) received(name string) uint64 {
-	for _, of := range r.receipts {
-		if of.name == name {
-			return of.last
-		}
-	}
-	return 0
-}
+func (r *history) received(name string) uint64 { return r.receipt(name).last }
+
+// delivered is the last delivery of a name that the worker has read in the journal; 0 for none.
+func (r *history) delivered(name string) uint64 { return r.receipt(name).delivered }
 
 // receive notes that the execution has received a delivery.
 func (r *history) receive(name string, delivery uint64) {
-	for i := range r.receipts {
-		if r.receipts[i].name == name {
-			r.receipts[i].last = max(r.receipts[i].last, delivery)
-			return
-		}
-	}
-	r.receipts = append(r.receipts, receipt{name, delivery})
+	of := r.receipt(name)
+	of.last = max(of.last, delivery)
 }

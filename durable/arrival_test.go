@@ -147,6 +147,29 @@ func TestLinger(t *testing.T) {
 	}
 }
 
+// A function does not linger for a signal that came before its task: the journal has it.
+func TestNoLingerForADeliveredSignal(t *testing.T) {
+	f := newFake(t)
+	f.manual = true
+	began, begin := make(chan struct{}, 1), make(chan struct{})
+	w, _ := f.worker(WorkerOptions{Clock: newFakeClock()}, receiving(began, begin))
+	w.lingers.told.Store(true)
+	for range soon {
+		w.lingers.waited("receiving", 0)
+	}
+	close(begin)
+	f.mu.Lock()
+	ex := f.newExec("x", "receiving")
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{Input: []byte("1")}}})
+	f.deliver(ex, "go", value("7"))
+	ex.state = perdurev1.TaskState_TASK_STATE_PENDING
+	f.dispatch()
+	f.mu.Unlock()
+	if o := f.finished("x"); string(o.GetValue()) != "7" { // the clock stands still: it would linger for ever
+		t.Error(o)
+	}
+}
+
 // A cancel, the loss of the task and the stop of the worker end a function that lingers.
 func TestLingerEnds(t *testing.T) {
 	for _, how := range []string{"cancel", "lost", "stop"} {

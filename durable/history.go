@@ -103,7 +103,7 @@ type history struct {
 	settled []uint32
 	// targets are the operations that cancels without a result are about, by the ids of the cancels.
 	targets map[string]string
-	// receipts are the signals that the execution has received, by name.
+	// receipts counts the signals of the execution, by name.
 	receipts []receipt
 	// secrets are those of the promises that the function has made, by their ids.
 	secrets map[string][]byte
@@ -313,8 +313,11 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 	case *perdurev1.Event_JoinSetAwaited:
 		return r.join(e.JoinSetAwaited.GetJoinSetId(), e.JoinSetAwaited.GetPromiseId(), func(set *memberRecord, n uint32) { set.consumed = append(set.consumed, n) })
 
-	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed:
-		// A replayed function asks for none of these.
+	case *perdurev1.Event_SignalDelivered:
+		of := r.receipt(e.SignalDelivered.GetName())
+		of.delivered = max(of.delivered, e.SignalDelivered.GetDeliveryId())
+	case *perdurev1.Event_ExecutionResumed:
+		// A replayed function does not ask for it.
 	default:
 		return fmt.Errorf("unknown kind of event %T", ev.GetKind())
 	}

@@ -1,6 +1,10 @@
 package engine
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // arrivalBugs break the receipt of signals that arrive while a function runs.
 var arrivalBugs = []mutation.Bug{
@@ -11,6 +15,10 @@ var arrivalBugs = []mutation.Bug{
 	{
 		File: "durable/arrival.go", Rule: "signal: a worker that was told of none does not linger",
 		From: "\tif !l.told.Load() {\n\t\treturn false\n\t}\n", To: "", Tests: "TestLingers",
+	},
+	{
+		File: "durable/arrival.go", Rule: "signal: a function does not linger for one that the journal has",
+		From: `t.journal.delivered(name) >= next || `, To: ``, Tests: "TestNoLingerForADeliveredSignal", Hangs: 20 * time.Second,
 	},
 	{
 		File: "durable/arrival.go", Rule: "signal: a function whose signals are late does not linger",
