@@ -194,7 +194,7 @@ func TestEventsOnTheWire(t *testing.T) {
 		journal.JoinSetAwaited{Set: "e:5", Promise: "e:0", Result: fail},
 	}
 	servers := map[journal.Kind]bool{journal.KindExecutionStarted: true, journal.KindCancelRequested: true, journal.KindTimerFired: true,
-		journal.KindSignalDelivered: true, journal.KindSignalReceived: true, journal.KindExecutionResumed: true}
+		journal.KindSignalDelivered: true, journal.KindExecutionResumed: true}
 	for i, ev := range events {
 		if int(ev.Kind()) != i+1 {
 			t.Fatalf("event %d is %v", i, ev.Kind())
