@@ -192,6 +192,31 @@ func (c *fakeCluster) client(addrs ...string) *client.Client {
 	}))
 }
 
+// TestCommitGrantsOnce: credit that a commit has granted is not granted again when its answer comes.
+func TestCommitGrantsOnce(t *testing.T) {
+	w := NewWorker(newFakeCluster(t, 2, "a").client(), WorkerOptions{Concurrency: 2})
+	defer w.closeConns()
+	s := &session{w: w, link: "a", creditWake: make(chan struct{}, 1)}
+	held := &hold{busy: true, key: tokenKey{namespace: "default", id: "e"}}
+	c := &call{id: 1, t: held, via: s, sent: 1, reply: make(chan answer, 1)}
+	w.mu.Lock()
+	w.sessions = append(w.sessions, s)
+	w.stepLocked(credit.Announced{N: 2})
+	w.stepLocked(credit.LinkOpened{Link: s.link, Leads: true, Of: 1})
+	w.stepLocked(credit.Assigned{Link: s.link, Task: held.key.credit()})
+	w.stepLocked(credit.Begun{Task: held.key.credit()})
+	w.busy, w.calls[c.id] = 1, c
+	before := s.toGrant
+	w.mu.Unlock()
+	w.answer(s, &perdurev1.WorkResponse{CallId: c.id, Kind: &perdurev1.WorkResponse_Commit{Commit: &perdurev1.CommitReply{
+		State: perdurev1.TaskState_TASK_STATE_FULFILLED}}})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.toGrant != before || w.ledger.Announced() != 2 {
+		t.Errorf("%d units are granted beside that of the commit, %d are announced of 2", s.toGrant-before, w.ledger.Announced())
+	}
+}
+
 // TestSplitNeverOvergrants: executions of three nodes end at their own nodes, and credit and tasks of all nodes never
 // exceed the worker's capacity, while credit moves to where tasks wait.
 func TestSplitNeverOvergrants(t *testing.T) {

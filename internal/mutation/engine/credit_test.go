@@ -70,7 +70,7 @@ var creditBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/stream.go", Rule: "credit: a worker does not grant once more what a commit of it has granted",
-		From: `w.stepLocked(credit.Extended{Link: s.link, N: sent})`, To: `_ = s.link`, Tests: "TestSplitNeverOvergrants",
+		From: `w.stepLocked(credit.Extended{Link: s.link, N: sent})`, To: `_ = s.link`, Tests: "TestCommitGrantsOnce",
 	},
 	{
 		File: "durable/capacity.go", Rule: "credit: a worker's tasks take its capacity",
