@@ -142,10 +142,6 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 	}
 	if _, invoked := ex.j.Invoke(promise); invoked {
 		t.invocationEnded(ex, promise, state.OutcomeOf(p))
-		if kind, _, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitJoinSet {
-			// It has a callback on one member, and every member wakes it.
-			t.wake(ns, ex.h.ID, p.ID)
-		}
 		return
 	}
 	if p.State == recovery.PromiseRejectedTimedout {

@@ -22,10 +22,6 @@ var joinSetBugs = []mutation.Bug{
 		From: `	if c.resolved {`, To: `	if !c.resolved {`, Tests: "TestExecutionAwaitingJoinSet",
 	},
 	{
-		File: "fsm/machine/chain.go", Rule: "wait for a join set: a member without a callback wakes the execution",
-		From: `blocked && kind == journal.AwaitJoinSet {`, To: `!blocked && kind == journal.AwaitJoinSet {`, Tests: "TestJoinSetWait",
-	},
-	{
 		File: "fsm/machine/commands.go", Rule: "wait for a join set: no leader proposes it below its feature level",
 		From: `== perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET {`, To: `== perdurev1.AwaitKind_AWAIT_KIND_UNSPECIFIED {`, Tests: "TestJoinSetWaitLevel",
 	},
