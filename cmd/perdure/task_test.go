@@ -9,11 +9,17 @@ import (
 // times are the moments that commands print.
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+Z( \([^)]*\))?|"[0-9]{13}"|[0-9]{13}|\b[0-9.]+(ms|s) ago\b|\bnow\b|\bjust now\b`)
 
+// columns are those of moments, with the space up to the next column.
+var columns = regexp.MustCompile(`(TIME|CREATED) {2,}`)
+
 // An operator works on tasks by hand, against a node.
 func TestTaskCommands(t *testing.T) {
 	t.Parallel() // it waits for the node most of the time
 	sh := bankNode(t)
-	sh.now, sh.hide = time.Now, func(text string) string { return times.ReplaceAllString(text, "TIME") }
+	// A column of moments is as wide as the longest of them.
+	sh.now, sh.hide = time.Now, func(text string) string {
+		return columns.ReplaceAllString(times.ReplaceAllString(text, "TIME"), "$1  ")
+	}
 	sh.story(t, "task",
 		"task search",
 		"# A task that is created is held by its creator.",

@@ -184,10 +184,11 @@ func (c *Conn) Write(b []byte) (int, error) {
 }
 
 // broke reports the end of a group's connection that this node did not bring about. A time-out is not
-// one: nothing distinguishes a host that vanished from a slow one.
+// one: nothing distinguishes a host that vanished from a slow one. The end of this node's own group is not either: it ends one
+// side of a connection to itself before the other.
 func (c *Conn) broke(err error) {
 	hook := c.owner.mux.opts.OnPeerConnClosed
-	if hook == nil || c.peer.Kind != KindGroup || c.closed.Load() || errors.Is(err, os.ErrDeadlineExceeded) {
+	if hook == nil || c.peer.Kind != KindGroup || c.closed.Load() || c.owner.err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return
 	}
 	if !c.notified.Swap(true) {
