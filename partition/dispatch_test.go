@@ -166,12 +166,13 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 // When a stream ends, its unsent tasks go to others at once; the worker holds the sent ones until the lease
 // ends.
 func TestDetach(t *testing.T) {
+	const lease = 10_007 * time.Millisecond // no other timer waits that long
 	clock := grouptest.NewHandClock()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
 	cfg.Clock = clock
 	n := startNode(t, cfg)
 	r, d := n.Router(), n.Dispatcher()
-	leaving := d.Attach(workers.Spec{ID: "leaving", Namespace: ns, Functions: []string{"f"}, LeaseMS: 10_000, Capacity: 5})
+	leaving := d.Attach(workers.Spec{ID: "leaving", Namespace: ns, Functions: []string{"f"}, LeaseMS: lease.Milliseconds(), Capacity: 5})
 	for k := range 5 {
 		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
 	}
@@ -190,8 +191,8 @@ func TestDetach(t *testing.T) {
 	if mine := held(t, n.router.Replicas()[0], "leaving"); len(mine) != 1 || mine[0].Id != sent.Id {
 		t.Errorf("it holds %v", mine)
 	}
-	waitFor(t, "the timer to wait for the lease", func() bool { return clock.Armed(10 * time.Second) }, func() string { return "" })
-	clock.Advance(10 * time.Second)
+	waitFor(t, "the timer to wait for the lease", func() bool { return clock.Armed(lease) }, func() string { return "" })
+	clock.Advance(lease)
 	if token := deliver(t, staying); token.Id != sent.Id {
 		t.Errorf("it receives %v", token)
 	}
