@@ -54,7 +54,7 @@ var historyBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: an id with another history keeps it",
-		From: "!ok || err != nil || !proto.Equal(rec.GetPromise(), p)", To: "!ok || err != nil", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
+		From: "!ok || err != nil || !proto.Equal(rec.GetPromise(), p)", To: "!ok || err != nil || rec == nil", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: an execution is compared",
@@ -82,7 +82,7 @@ var historyBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/query/export.go", Rule: "history: a cursor stays in its tree",
-		From: "len(from) > 0 && (bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0) || lower == nil", To: "lower == nil", Tests: "TestExportPages", Pkg: "fsm/machine",
+		From: "len(from) > 0 && (bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0) || lower == nil", To: "lower == nil && upper == nil", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/query/export.go", Rule: "history: a page is bounded",
