@@ -61,7 +61,7 @@ func TestExportImport(t *testing.T) {
 		t.Errorf("an open execution: exit %d: %s", code, stderr)
 	}
 	story := filepath.Join(dir, "caller.jsonl")
-	// What was interrupted before the last tree is completed; one that was begun elsewhere is left alone.
+	// A repeated import completes an interrupted one. It leaves a tree of another cluster as it is.
 	if out, stderr, code := to.run("purge", "caller", "--force"); code != exitDone {
 		t.Fatalf("purge: exit %d: %s%s", code, out, stderr)
 	}

@@ -8,6 +8,6 @@
 // What a record cannot express is refused when it is made, so what was exported is whole.
 //
 //	rec, err := histories.OfExecution(tree, header, taskVersion) // and OfPromise, OfEntry, OfGraph, OfNode, OfSignal
-//	err := histories.Check(tree, records)                        // by whoever proposes an import
+//	err := histories.Check(tree, records)                        // before an import is proposed
 //	rows, err := histories.Rows(namespace, tree, records, incarnation)
 package histories

@@ -72,7 +72,7 @@ func Latest(records []*perdurev1.HistoryRecord) (ms int64) {
 }
 
 // Check checks a tree by all rules of an audit, as a state of its own. What passes leaves a state that has it without a
-// violation. Versions of this program may differ in the rules of audits, so no replica asks this: whoever proposes an
+// violation. Versions of this program may differ in the rules of audits, so no replica asks this: the proposer of an
 // import does. The error is an *Error.
 func Check(tree string, records []*perdurev1.HistoryRecord) error {
 	const ns, incarnation = "history", 1
