@@ -216,6 +216,48 @@ func TestGoStepsRunAtOnce(t *testing.T) {
 	}
 }
 
+// A background step that runs is not begun again by the waits of the function that pass meanwhile.
+func TestGoStepRunsOnce(t *testing.T) {
+	f := newFake(t)
+	var c counter
+	gate := make(chan struct{})
+	fn := NewFunction("once", func(ctx Context, _ string) (int, error) {
+		slow, err := GoStep(ctx, "slow", func(ctx context.Context) (int, error) {
+			if c.hit("slow") > 1 {
+				f.mu.Lock()
+				f.touch()
+				f.mu.Unlock()
+			}
+			select {
+			case <-gate:
+			case <-ctx.Done(): // the activation has failed
+			}
+			return 1, ctx.Err()
+		})
+		if err != nil {
+			return 0, err
+		}
+		for i := range 3 {
+			quick, err := GoStep(ctx, fmt.Sprint("quick ", i), func(context.Context) (int, error) { return i, nil })
+			if err != nil {
+				return 0, err
+			}
+			if _, err := quick.Get(ctx); err != nil {
+				return 0, err
+			}
+		}
+		close(gate)
+		return slow.Get(ctx)
+	})
+	f.worker(WorkerOptions{}, fn)
+	f.start("x", "once", `""`)
+	f.wait("the end, or a second run", func() bool { return f.execs["x"].j.Status().Terminal() || c.of("slow") > 1 })
+	if n := c.of("slow"); n != 1 {
+		t.Fatalf("the step ran %d times", n)
+	}
+	f.finished("x")
+}
+
 // A failing background step is retried by its policy, and the attempts are recorded.
 func TestGoStepRetries(t *testing.T) {
 	f := newFake(t)
