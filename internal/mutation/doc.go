@@ -30,5 +30,8 @@
 //   - "does not compile": the row is wrong; a bug that the compiler finds needs no test.
 //   - "survived": the named tests pass with the bug in place. Either they lost the check that noticed it, or
 //     the row should name others. Add the missing test to the package of the rule, not here.
-//   - "hangs": the tests did not end. Where that is the only way to notice a bug, the row says so.
+//
+// A row whose tests do not end with its bug counts as noticed, as with go test, and -v prints it: it costs the
+// whole time that a row has. Name a test that fails at once. Where hanging is the only way to notice a bug, the
+// row's Hangs bounds it.
 package mutation
