@@ -94,6 +94,9 @@ func TestSignalsArrive(t *testing.T) {
 		}
 		known(t, w, "x", n)
 		close(begin)
+		if !f.endsUnreleased("x") {
+			t.Fatalf("%v: released with %q", c.told, f.released(1).GetProblem())
+		}
 		if o := f.finished("x"); string(o.GetValue()) != want {
 			t.Errorf("%v: the result is %v, not %s", c.told, o, want)
 		}

@@ -417,6 +417,9 @@ func TestCleanupRefusesFuturesOfTheFunction(t *testing.T) {
 	f.start("x", "f", `"in"`)
 	f.wait("the wait", func() bool { return f.execs["x"].state == perdurev1.TaskState_TASK_STATE_SUSPENDED })
 	f.cancel("x", "enough")
+	if f.endsUnreleased(cleanupOfX) {
+		t.Fatal("the clean-up has ended")
+	}
 	if got := f.released(1).GetProblem(); !strings.Contains(got, "a future of the cancelled function") {
 		t.Errorf("released with %q", got)
 	}

@@ -64,6 +64,22 @@ func TestCodec(t *testing.T) {
 	}
 }
 
+// Raw bytes are their own payload for a codec that leaves payloads readable, and pass every other one.
+func TestCodecOfRawBytes(t *testing.T) {
+	mark := flipped{
+		flip:   func(data []byte) ([]byte, error) { return append([]byte("sealed "), data...), nil },
+		encode: func(v any) ([]byte, error) { return v.([]byte), nil },
+	}
+	for _, c := range []struct {
+		codec Codec
+		want  string
+	}{{JSON{}, "raw"}, {nil, "raw"}, {mark, "sealed raw"}} {
+		if data, err := encode(c.codec, "x", "", []byte("raw")); err != nil || string(data) != c.want {
+			t.Errorf("%T: %q, %v, want %q", c.codec, data, err, c.want)
+		}
+	}
+}
+
 func TestFailureOf(t *testing.T) {
 	mine := &Error{Type: "mine", Message: "m", Details: []byte("d")}
 	for _, c := range []struct {

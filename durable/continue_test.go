@@ -53,6 +53,9 @@ func TestRefusedContinueAsNewIsReplayed(t *testing.T) {
 			})
 			c.past(f)
 			f.worker(WorkerOptions{StickyFunctions: -1}, fn)
+			if !f.endsUnreleased("e") {
+				t.Fatalf("released with %q", f.released(1).GetProblem())
+			}
 			var got string
 			o := f.finished("e")
 			if err := json.NewDecoder(bytes.NewReader(o.GetValue())).Decode(&got); err != nil || got != c.typ {

@@ -217,6 +217,20 @@ func TestCommitGrantsOnce(t *testing.T) {
 	}
 }
 
+// A worker announces the capacity that no task takes, and no unit of it twice.
+func TestBusyTasksTakeCapacity(t *testing.T) {
+	w := NewWorker(newFakeCluster(t, 3, "a").client(), WorkerOptions{Concurrency: 3})
+	defer w.closeConns()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range []struct{ busy, announced int }{{2, 1}, {2, 1}, {1, 2}, {0, 3}} {
+		w.busy = c.busy
+		if w.announceLocked(); w.ledger.Announced() != c.announced {
+			t.Errorf("%d tasks: %d units are announced of 3", c.busy, w.ledger.Announced())
+		}
+	}
+}
+
 // TestSplitNeverOvergrants: executions of three nodes end at their own nodes, and credit and tasks of all nodes never
 // exceed the worker's capacity, while credit moves to where tasks wait.
 func TestSplitNeverOvergrants(t *testing.T) {

@@ -101,7 +101,7 @@ func TestCallsOnAStream(t *testing.T) {
 	})
 	before := carried.Load()
 	if err := start(soon(t), c, "b", 0); !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) {
-		t.Errorf("a start in another namespace: %v", err)
+		t.Fatalf("a start in another namespace: %v", err)
 	}
 	if _, err := c.Result(soon(t), &perdurev1.ResultRequest{Namespace: "a", Id: "nobody"}); !api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {
 		t.Errorf("the result of nothing: %v", err)

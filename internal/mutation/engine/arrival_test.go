@@ -10,7 +10,7 @@ import (
 var arrivalBugs = []mutation.Bug{
 	{
 		File: "durable/arrival.go", Rule: "signal: one behind another that the worker does not know is not received",
-		From: `s.GetName() == name && s.GetDeliveryId() == delivery {`, To: `s.GetName() == name && s.GetDeliveryId() >= delivery {`, Tests: "TestSignalsArrive",
+		From: `s.GetName() == name && s.GetDeliveryId() == delivery {`, To: `s.GetName() == name && s.GetDeliveryId() >= delivery {`, Tests: "TestSignalsArrive", Hangs: 15 * time.Second,
 	},
 	{
 		File: "durable/arrival.go", Rule: "signal: a worker that was told of none does not linger",

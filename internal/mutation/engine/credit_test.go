@@ -74,7 +74,7 @@ var creditBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/capacity.go", Rule: "credit: a worker's tasks take its capacity",
-		From: `w.opts.Concurrency - w.busy - w.promised - (`, To: `w.opts.Concurrency - w.promised - (`, Tests: "TestSplitNeverOvergrants",
+		From: `w.opts.Concurrency - w.busy - w.promised - (`, To: `w.opts.Concurrency - w.promised - (`, Tests: "TestBusyTasksTakeCapacity",
 	},
 	{
 		File: "partition/workers/worker.go", Rule: "credit: a node does not lend on what a worker splits itself",

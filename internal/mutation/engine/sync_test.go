@@ -11,7 +11,7 @@ var syncBugs = []mutation.Bug{
 	{
 		File: "partition/group/entries.go", Rule: "log: a leader acknowledges nothing that its own log has not synced",
 		From: `m.awaitSync(logs[len(logs)-1].Index)`, To: `m.awaitSync(0)`, Tests: "TestLeaderLosesPowerBeforeItsSync",
-		Pkg: "partition", Hangs: time.Minute,
+		Pkg: "partition", Hangs: 20 * time.Second,
 	},
 	{
 		File: "partition/transport/pipeline.go", Rule: "log: a leader counts a follower's copy when the follower has answered",

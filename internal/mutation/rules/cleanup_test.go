@@ -1,10 +1,6 @@
 package rules
 
-import (
-	"time"
-
-	"perdure/internal/mutation"
-)
+import "perdure/internal/mutation"
 
 // cleanupBugs break the clean-ups of cancelled executions, in the machine and in the SDK.
 var cleanupBugs = []mutation.Bug{
@@ -90,7 +86,7 @@ var cleanupBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/codec.go", Rule: "codec: raw bytes pass it",
-		From: "	if !plain(c) {\n		return nil, false\n	}\n", To: "", Tests: "TestNothingInClear", Pkg: "embed", Hangs: 40 * time.Second,
+		From: "	if !plain(c) {\n		return nil, false\n	}\n", To: "", Tests: "TestCodecOfRawBytes",
 	},
 	{
 		File: "durable/codec.go", Rule: "codec: failures pass it",

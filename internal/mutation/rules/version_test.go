@@ -1,6 +1,10 @@
 package rules
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // versionBugs break the pinning of executions to versions of code, and what becomes of code that does not fit
 // a journal.
@@ -51,7 +55,7 @@ var versionBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/run.go", Rule: "replay check: it runs no step that the journal has begun",
-		From: "		t.frontier(\"the code runs a step\")\n", To: "", Tests: "TestReplayCheckRunsNothing",
+		From: "		t.frontier(\"the code runs a step\")\n", To: "", Tests: "TestReplayCheckRunsNothing", Hangs: 10 * time.Second,
 	},
 	{
 		File: "durable/replay_check.go", Rule: "replay check: code that goes beyond an ended journal differs",
