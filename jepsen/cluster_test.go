@@ -89,7 +89,7 @@ func TestRecoverKillAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: testkit.Choose(0, 300, 1000), Seed: *flagSeed, Out: progress{t}})
+	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: testkit.Choose(0, 150, 1000), Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
 }
 

@@ -13,7 +13,7 @@ import (
 // TestSagas has sagas undone while workers and leaders are killed and held up.
 func TestSagas(t *testing.T) {
 	c := sharedCluster(t)
-	r, err := Sagas(t.Context(), c, SagaOptions{N: testkit.Choose(0, 60, 150), Clients: 16, Faults: faultsFor(t, c, "kill-worker,kill-leader"),
+	r, err := Sagas(t.Context(), c, SagaOptions{N: testkit.Choose(0, 30, 150), Clients: 16, Faults: faultsFor(t, c, "kill-worker,kill-leader"),
 		Hold: 2 * time.Second, Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
 }
@@ -28,6 +28,7 @@ func TestSagaPoints(t *testing.T) {
 
 // TestSagaBugsAreFound plants bugs in the function that a real worker runs: the driver must name each.
 func TestSagaBugsAreFound(t *testing.T) {
+	testkit.NeedsLong(t, "TestCheckSaga finds the same in records that it changes")
 	c := sharedCluster(t)
 	for bug, want := range map[string]string{bugSkip: "charge is left", bugForward: "undone in the order", bugTwice: "undone were"} {
 		t.Run(bug, func(t *testing.T) {

@@ -15,7 +15,7 @@ func TestWorkedJournals(t *testing.T) {
 	t.Parallel()
 	for i, kill := range []string{"none", "worker", "leader"} {
 		t.Run(kill, func(t *testing.T) {
-			every := testkit.Choose(0, 6, 1)
+			every := testkit.Choose(0, 12, 1)
 			if kill == "none" {
 				every = 1
 			}

@@ -570,7 +570,7 @@ func TestAuditFindsDamage(t *testing.T) {
 		if !try(value[:len(value)-1]) || !try([]byte{}) {
 			t.Errorf("%s key %q: %q is cut, and nothing is found", keys.NameOf(key), key, value)
 		}
-		for i := 0; i < len(value); i += testkit.Choose(24, 12, 4) {
+		for i := 0; i < len(value); i += testkit.Choose(24, 24, 4) {
 			flipped := bytes.Clone(value)
 			flipped[i] ^= []byte{0x01, 0x80, 0xff}[i%3]
 			flips++

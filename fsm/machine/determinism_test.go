@@ -15,7 +15,7 @@ import (
 // Each replica applies a log with its own restarts, cache size and batches. All must reach the same bytes,
 // replies, effects and checksum.
 func TestReplicasAgree(t *testing.T) {
-	seeds, actions := testkit.Choose(3, 4, 12), testkit.Choose(700, 1000, 1500)
+	seeds, actions := testkit.Choose(3, 3, 12), testkit.Choose(700, 800, 1500)
 	entries := 0
 	for seed := range seeds {
 		s := simulate(t, seeded(int64(1000+seed)), actions)

@@ -713,11 +713,11 @@ var refinements = flag.Int("refinements", 0, "seeds of TestExecutionRefinement; 
 // their high-level model can do, and brings about what that must.
 func TestExecutionRefinement(t *testing.T) {
 	stats := map[string]int{}
-	testkit.Checks(t, testkit.Choose(10, 15, 300))
+	testkit.Checks(t, testkit.Choose(10, 10, 300))
 	rapid.Check(t, func(t *rapid.T) { refineExecutions(t, drawn(t), 250, stats) })
 	seeds := *refinements
 	if seeds == 0 {
-		seeds = testkit.Choose(8, 20, 150)
+		seeds = testkit.Choose(8, 10, 150)
 	}
 	for seed := range int64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { refineExecutions(t, seeded(seed), 500, stats) })

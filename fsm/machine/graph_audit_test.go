@@ -60,7 +60,7 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 	looked := 0
 	_ = p.state.Scan([]byte{byte(keys.Graph)}, []byte{byte(keys.Latch) + 1}, func(key, value []byte) bool {
 		key, value = bytes.Clone(key), bytes.Clone(value)
-		if bytes.Contains(key, []byte("many")) && looked%testkit.Choose(320, 160, 40) != 0 {
+		if bytes.Contains(key, []byte("many")) && looked%testkit.Choose(320, 320, 40) != 0 {
 			looked++
 			return true
 		}

@@ -94,7 +94,7 @@ func TestGraphDamage(t *testing.T) {
 			}
 		}
 		for i := range value {
-			if every := testkit.Choose(48, 24, 8); i%every != len(key)%every {
+			if every := testkit.Choose(48, 48, 8); i%every != len(key)%every {
 				continue
 			}
 			flipped := bytes.Clone(value)

@@ -153,7 +153,7 @@ func TestRestore(t *testing.T) {
 		s.verifyGraphs()
 		s.verify()
 	}
-	testkit.Checks(t, testkit.Choose(15, 20, 60))
+	testkit.Checks(t, testkit.Choose(15, 15, 60))
 	rapid.Check(t, func(t *rapid.T) { run(t, drawn(t)) })
 	for seed := int64(1); seed <= 10; seed++ {
 		run(t, seeded(seed))
