@@ -144,11 +144,15 @@ func (c *census) one(key, value []byte) error {
 		if err != nil {
 			return err
 		}
-		if _, rest, err = keys.CutUint64(rest); err != nil {
+		at, rest, err := keys.CutUint64(rest)
+		if err != nil {
 			return err
 		}
 		name, _, err := keys.CutString(rest)
 		c.ready[name] = struct{}{}
+		if state.RetryInPlace(value) {
+			c.taskTimer = append(c.taskTimer, recovery.TaskTimer{ID: name, Kind: recovery.RetryTimer, At: int64(at)})
+		}
 		return err
 	case keys.Deadline:
 		kind, at, _, name, err := keys.ParseDeadline(key)

@@ -43,6 +43,9 @@ func (a *auditor) place(key, value []byte) {
 		a.damaged(ns, "", key, err.Error())
 		return
 	}
+	if _, client := state.AddressOf(fn); !client && state.RetryInPlace(value) {
+		value = nil
+	}
 	if !a.canonical(ns, objectID, key, keys.ReadyOf(ns, fn, at, objectID), value) {
 		return
 	}

@@ -121,15 +121,20 @@ func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
 	return nil
 }
 
-// TimersOfTask implements recovery.Objects likewise.
-func (o objects) TimersOfTask(t recovery.Task) []recovery.TaskTimer {
+// TimersOfTask implements recovery.Objects likewise. A place in a queue may stand for the retry timer.
+func (o objects) TimersOfTask(t recovery.Task) (timers []recovery.TaskTimer) {
+	at, armed := t.Deadline()
+	if !armed {
+		return nil
+	}
 	kind, deadline := recovery.RetryTimer, keys.DeadlineRetry
 	if t.State == recovery.TaskAcquired {
 		kind, deadline = recovery.LeaseTimer, keys.DeadlineLease
+	} else if place, _ := (state.Must{From: o.from}).Get(keys.ReadyOf(o.ns, t.Target, at, t.ID)); state.RetryInPlace(place) {
+		timers = append(timers, recovery.TaskTimer{ID: t.ID, Kind: kind, At: at})
 	}
-	at, armed := t.Deadline()
-	if !armed || !(state.Must{From: o.from}).Has(keys.DeadlineOf(deadline, at, o.ns, t.ID)) {
-		return nil
+	if (state.Must{From: o.from}).Has(keys.DeadlineOf(deadline, at, o.ns, t.ID)) {
+		timers = append(timers, recovery.TaskTimer{ID: t.ID, Kind: kind, At: at})
 	}
-	return []recovery.TaskTimer{{ID: t.ID, Kind: kind, At: at}}
+	return timers
 }

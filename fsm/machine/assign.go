@@ -46,6 +46,7 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			if !ok {
 				continue
 			}
+			t.place = lastPlace{ns: o.Namespace, target: w.target, id: w.id, order: w.order, timed: w.timed, known: true}
 			// The task's expirations run first; they may end it.
 			t.runExpirations(o.Namespace, w.id)
 			r := preferred(group, w.id)
@@ -128,9 +129,10 @@ func (t *txn) pending(q state.Queue) int {
 }
 
 type waiting struct {
-	order        int64
-	function, id string
-	turn         int // see inTurns
+	order                int64
+	function, target, id string
+	timed                bool // see lastPlace
+	turn                 int  // see inTurns
 }
 
 // waiting lists pending tasks of a grant's functions, up to its capacity: oldest first, and in turns among functions if
@@ -141,9 +143,9 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		if t.pending(q) <= 0 {
 			continue
 		}
-		prefix := keys.Of(keys.Ready, o.Namespace, q.Target())
-		n := 0
-		t.scanQueue(q, prefix, credit, func(key, _ []byte) bool {
+		target, n := q.Target(), 0
+		prefix := keys.Of(keys.Ready, o.Namespace, target)
+		t.scanQueue(q, prefix, credit, func(key, value []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
 				state.PanicCorrupt("place in a queue", key, err)
@@ -151,7 +153,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 			if n == 0 {
 				t.m.head[q] = order
 			}
-			all = append(all, waiting{order: order, function: q.Function, id: taskID})
+			all = append(all, waiting{order: order, function: q.Function, target: target, id: taskID, timed: state.RetryInPlace(value)})
 			n++
 			return n < credit
 		})
@@ -184,7 +186,7 @@ func (t *txn) scanQueue(q state.Queue, prefix []byte, credit int, fn func(key, v
 		})
 		if len(places) == n {
 			for _, w := range places {
-				if !fn(w.key, nil) {
+				if !fn(w.key, w.value) {
 					return
 				}
 			}

@@ -283,7 +283,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.drop(keys.DeadlineOf(keys.DeadlineLease, s.readTask(name("working")).LeaseAt, ns, name("working")))
 		}},
 		{"a retry timer lost", recovery.PendingTaskNoTimeout, "waiting", func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(name("waiting")).RetryAt, ns, name("waiting")))
+			s.put(keys.ReadyOf(ns, "f", s.readTask(name("waiting")).RetryAt, name("waiting")), []byte{})
 		}},
 		{"a callback in one direction", recovery.CallbackIndex, "sleeping", func(s *plot) {
 			s.put(keys.Of(keys.AwaitedBy, ns, name("sleeping"), name("sleeping")+":0"), []byte{})

@@ -104,6 +104,11 @@ func takeCensus(r state.Reader) *census {
 				c.problem("task %q is queued twice", objectID)
 			}
 			c.ready[objectID] = at
+			if state.RetryInPlace(value) {
+				c.timers[keys.DeadlineRetry] = append(c.timers[keys.DeadlineRetry], timer{id: objectID, at: at})
+			} else if len(value) > 0 {
+				c.problem("task %q has a place with the value %x", objectID, value)
+			}
 			if t, ok := c.tasks[objectID]; !ok || t.State != recovery.TaskPending || t.RetryAt != at || t.Target != fn {
 				c.problem("task %q is in the queue of %q at %d, and is %+v", objectID, fn, at, t)
 			}

@@ -30,11 +30,11 @@ func TestAuditFindsStuck(t *testing.T) {
 		{"working", "nothing ends the lease", func(s *plot, e string) {
 			s.drop(keys.DeadlineOf(keys.DeadlineLease, s.readTask(e).LeaseAt, ns, e))
 		}},
-		{"waiting", "", func(s *plot, e string) { s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e)) }}, // its timer is left
-		{"waiting", "neither in the queue", func(s *plot, e string) {
+		{"waiting", "", func(s *plot, e string) { // a timer will queue it
 			s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e))
-			s.drop(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(e).RetryAt, ns, e))
+			s.put(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(e).RetryAt, ns, e), []byte{})
 		}},
+		{"waiting", "neither in the queue", func(s *plot, e string) { s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e)) }},
 		{"waiting", "it has no task", func(s *plot, e string) { s.drop(keys.Of(keys.Task, ns, e)) }},
 		{"waiting", "its task is fulfilled", func(s *plot, e string) {
 			s.task(e, func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskFulfilled, 0 })

@@ -10,8 +10,14 @@ import (
 )
 
 // BenchmarkFanOut is executions that start twenty children at once and wait for all, eight of them side by side. One
-// operation is one execution. The children end in shared entries, each in a commit of its own.
+// operation is one execution. The children end in shared entries, each in a commit of its own. Workers take them in the
+// entry that starts them, or a later one finds them in a queue.
 func BenchmarkFanOut(b *testing.B) {
+	b.Run("at-once", func(b *testing.B) { benchFanOut(b, false) })
+	b.Run("queued", func(b *testing.B) { benchFanOut(b, true) })
+}
+
+func benchFanOut(b *testing.B, queued bool) {
 	const side, children = 8, 20
 	p := newBenchPart(b)
 	g := grant("w", 1000, "parent", "child")
@@ -38,6 +44,10 @@ func BenchmarkFanOut(b *testing.B) {
 			}
 			c.Events = append(c.Events, awaiting(perdurev1.AwaitKind_AWAIT_KIND_ALL, "", on...))
 			cmds = append(cmds, wrapCommit(fmt.Appendf(nil, "wait-%s", a.Token.Id), c))
+		}
+		if queued {
+			p.apply(&commandv1.Entry{Commands: cmds})
+			cmds = nil
 		}
 		tasks := entry(cmds...)
 		if len(tasks) != side*children {

@@ -113,7 +113,6 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 		{"a task that does not wait for a worker", audit.RuleEntity, "acc@busy", func(s *plot) {
 			s.task(id.EntityTask("acc@busy"), func(task *recovery.Task) {
 				s.drop(keys.ReadyOf(ns, task.Target, task.RetryAt, task.ID))
-				s.drop(keys.DeadlineOf(keys.DeadlineRetry, task.RetryAt, ns, task.ID))
 				task.State, task.RetryAt = recovery.TaskHalted, 0
 			})
 		}},

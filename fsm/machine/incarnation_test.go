@@ -87,8 +87,8 @@ func TestStartAgain(t *testing.T) {
 		if got := w.course("a"); got != "started" {
 			t.Errorf("%s, %s: the new journal has %s", c.end, c.reuse, got)
 		}
-		// Nothing of the former incarnation is left: header, promise with task, listing, queue and one timer.
-		if left := w.left("a", reply.Incarnation); len(left) != 6 {
+		// Nothing of the former incarnation is left: header, promise with task, listing and queue.
+		if left := w.left("a", reply.Incarnation); len(left) != 5 {
 			t.Errorf("%s, %s: %d keys are left:\n%s", c.end, c.reuse, len(left), strings.Join(left, "\n"))
 		}
 		if e := w.describe("a"); e.FormerIncarnation != 1 || e.FormerIncarnations != 1 || e.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING {
@@ -268,7 +268,7 @@ func TestSweep(t *testing.T) {
 	if ticks = w.parts[0].index - before; ticks < 5 {
 		t.Errorf("deleted in %d entries", ticks)
 	}
-	if left := w.left("a", w.describe("a").Incarnation); len(left) != 6 {
+	if left := w.left("a", w.describe("a").Incarnation); len(left) != 5 {
 		t.Errorf("%d keys are left:\n%s", len(left), strings.Join(left[:min(20, len(left))], "\n"))
 	}
 	next := w.only("w1", "f")
@@ -364,7 +364,7 @@ func TestRestartCut(t *testing.T) {
 	if again := w.do(restartCmd(rid, "a", fromStart, 0)).GetRestart(); again.Incarnation != first.Incarnation {
 		t.Errorf("the same request again began incarnation %d after %d", again.Incarnation, first.Incarnation)
 	}
-	if left := w.left("a", first.Incarnation); len(left) != 6 {
+	if left := w.left("a", first.Incarnation); len(left) != 5 {
 		t.Errorf("%d keys are left:\n%s", len(left), strings.Join(left, "\n"))
 	}
 }

@@ -42,6 +42,13 @@ type (
 		task  recovery.Task
 		known bool
 	}
+	// lastPlace is a place in a queue that the transaction has read from below its own writes.
+	lastPlace struct {
+		ns, target, id string
+		order          int64
+		timed          bool // see state.RetryInPlace
+		known          bool
+	}
 )
 
 // Promise implements recovery.Store.
@@ -156,32 +163,37 @@ func (s store) Task(id string) (recovery.Task, bool) {
 func (s store) PutTask(task recovery.Task) {
 	last := &s.t.promise
 	born := last.born && last.p.ID == task.ID && last.ns == s.ns
+	same := false // the deadline index has the task's deadline, or the task's place stands for it
 	if born {
 		last.born = false
 	} else if old, ok := s.Task(task.ID); ok {
 		oldAt, oldArmed := old.Deadline()
 		newAt, newArmed := task.Deadline()
-		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
-			s.t.remove(s.t.deadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
-		}
+		same = oldArmed && newArmed && newAt == oldAt && old.State == task.State
 		_, client := state.AddressOf(old.Target)
-		if old.State == recovery.TaskPending && !(task.State == recovery.TaskPending && task.RetryAt == old.RetryAt) {
+		timed := false
+		if old.State == recovery.TaskPending && !same {
 			place := s.t.m.arena.close(keys.AppendReady(s.t.m.arena.open(), s.ns, old.Target, old.RetryAt, old.ID))
-			if _, queued := s.t.get(place); queued {
+			var queued bool
+			if timed, queued = s.placeOf(old, place); queued {
 				s.t.remove(place)
 				if !client {
 					s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
 				}
 			}
 		}
+		if oldArmed && !same && !timed {
+			s.t.remove(s.t.deadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
+		}
 		if old.State == recovery.TaskHalted && task.State != recovery.TaskHalted && !client {
 			s.t.unstick(s.ns, old)
 		}
 	}
-	if at, armed := task.Deadline(); armed {
+	below := s.t.m.feature < state.LevelFunctions
+	if at, armed := task.Deadline(); armed && (below || !same) {
 		deadline := s.t.deadlineOf(timerKind(task.State), at, s.ns, task.ID)
-		if born && s.t.m.feature >= state.LevelFunctions {
-			s.t.putFresh(deadline, []byte{}) // a grant of this entry may remove it
+		if !below && (born || task.State == recovery.TaskPending) {
+			s.t.putFresh(deadline, []byte{}) // a place in a queue may replace it, or a grant of this entry remove it
 		} else {
 			s.t.put(deadline, []byte{})
 		}
@@ -189,6 +201,16 @@ func (s store) PutTask(task recovery.Task) {
 	}
 	s.t.putObject(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)), &task)
 	s.t.task = lastTask{s.ns, task, true}
+}
+
+// placeOf reports whether a pending task is in its queue, at the key place, and whether that stands for its retry timer.
+func (s store) placeOf(task recovery.Task, place []byte) (timed, queued bool) {
+	if last := &s.t.place; last.known && last.ns == s.ns && last.id == task.ID && last.target == task.Target && last.order == task.RetryAt &&
+		s.t.find(place) == nil {
+		return last.timed, true
+	}
+	value, queued := s.t.get(place)
+	return queued && state.RetryInPlace(value), queued
 }
 
 func timerKind(s recovery.TaskState) keys.DeadlineKind {

@@ -272,9 +272,10 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A task that no worker takes stays pending and is announced again.
+// A task that no worker takes stays pending and is announced again, up to the level at which its place in the queue is
+// enough.
 func TestRetryTimer(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newWorldAt(t, state.LevelFunctions-1, 1)
 	w.do(startCmd(w.request(), "e", "f", ""))
 	for range 3 {
 		w.now += retryMS
@@ -308,8 +309,8 @@ func TestTickLimit(t *testing.T) {
 	if strings.Join(settled, " ") != "p0 p1 p2 p3 p4" {
 		t.Errorf("settled %v", settled)
 	}
-	if at, ok, _ := query.NextExpiration(w.parts[0].state); !ok || at != w.now+retryMS {
-		t.Errorf("next due %d, %v", at, ok)
+	if at, ok, _ := query.NextExpiration(w.parts[0].state); ok {
+		t.Errorf("next due %d", at)
 	}
 }
 

@@ -32,6 +32,8 @@ type txn struct {
 	// times.
 	promise lastPromise
 	task    lastTask
+	// place is the place in a queue whose task is being assigned.
+	place lastPlace
 	// space is the store of the namespace that was used last.
 	space *store
 	// level is the feature level that the transaction needs; 0 for any.
@@ -65,7 +67,7 @@ func (t *txn) begin(index uint64) {
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, nil, 0
-	t.deadlines, t.promise.born = state.DeadlineScan{}, false
+	t.deadlines, t.promise.born, t.place = state.DeadlineScan{}, false, lastPlace{}
 }
 
 // undo is memory for a transaction of a journal, which ends with this one.
@@ -220,8 +222,12 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 			t.fx.Executed = append(t.fx.Executed, Execute{Namespace: ns, Address: address, ID: e.ID, Version: e.Version})
 			continue
 		}
-		q := state.QueueOf(ns, e.Target)
-		t.putFresh(t.m.arena.close(keys.AppendReady(t.m.arena.open(), ns, e.Target, task.RetryAt, e.ID)), []byte{})
+		q, value := state.QueueOf(ns, e.Target), []byte{}
+		if t.m.feature >= state.LevelFunctions {
+			value = state.PlaceWithRetry
+			t.remove(t.deadlineOf(keys.DeadlineRetry, task.RetryAt, ns, e.ID))
+		}
+		t.putFresh(t.m.arena.close(keys.AppendReady(t.m.arena.open(), ns, e.Target, task.RetryAt, e.ID)), value)
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)
 	}

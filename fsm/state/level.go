@@ -17,7 +17,8 @@ const (
 	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
 	LevelReplies = 5
 	// LevelFunctions: entities and critical sections on them, executions with former incarnations, clean-up executions,
-	// children with close policies, executions that await their own operations without rows for it.
+	// children with close policies, executions that await their own operations without rows for it, queued tasks without a
+	// retry timer in the deadline index.
 	LevelFunctions = 6
 )
 

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,15 @@ func QueueOf(namespace, target string) Queue {
 	function, digest, _ := strings.Cut(target, "\x00")
 	return Queue{namespace, function, digest}
 }
+
+// PlaceWithRetry is the value of a task's place in a queue of workers that stands for the task's retry timer as well: the
+// deadline index has no entry for that. The place itself announces the task, to every leader, so there is nothing to
+// repeat. A place without a value is a client task's, or was written below LevelFunctions, and its task has the entry.
+// Nothing may change it.
+var PlaceWithRetry = []byte{1}
+
+// RetryInPlace reports whether the value of a place is PlaceWithRetry.
+func RetryInPlace(value []byte) bool { return bytes.Equal(value, PlaceWithRetry) }
 
 // RetryMS is how long after it was queued a pending task's retry timer fires.
 const RetryMS = 600_000

@@ -40,7 +40,7 @@ const (
 	EntityItem Family = 0x29 // namespace, id, list, sequence → what waits at an entity
 	Holder     Family = 0x2a // namespace, id, incarnation → an execution's critical section
 	Deadline   Family = 0x30 // kind, time, namespace, id
-	Ready      Family = 0x31 // namespace, function and digest, order, id
+	Ready      Family = 0x31 // namespace, function and digest, order, id → whether it stands for the task's retry timer
 	Stuck      Family = 0x32 // namespace, function, id → whose code does not fit the execution's journal
 	Outbox     Family = 0x40 // destination, epoch, sequence
 	Channel    Family = 0x41 // destination → epoch, next sequence
@@ -86,7 +86,7 @@ type DeadlineKind byte
 const (
 	DeadlinePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, standalone promises
 	DeadlineLease   DeadlineKind = 2 // an acquired task's lease
-	DeadlineRetry   DeadlineKind = 3 // a pending task's retry timer
+	DeadlineRetry   DeadlineKind = 3 // the retry timer of a pending task that is a client's, or in no queue
 	DeadlineGrace   DeadlineKind = 4 // a cancelling execution's grace
 	DeadlineGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
 	DeadlineEntity  DeadlineKind = 6 // an entity's first scheduled signal

@@ -46,6 +46,43 @@ var machineBugs = []mutation.Bug{
 		From: "case m.present.none(prefix):\n", To: "case true:\n", Tests: "TestEmptySetsAreEmpty",
 	},
 	{
+		File: "fsm/machine/txn.go", Rule: "places: one that stands for the retry timer has no other",
+		From: "t.remove(t.deadlineOf(keys.DeadlineRetry, task.RetryAt, ns, e.ID))", To: "_ = keys.DeadlineRetry", Tests: "TestPlaceStandsForRetryTimer",
+	},
+	{
+		File: "fsm/machine/txn.go", Rule: "places: before the level at which they stand for the retry timer, each task has one",
+		From: "if t.m.feature >= state.LevelFunctions {\n\t\t\tvalue", To: "if true {\n\t\t\tvalue", Tests: "TestPlaceStandsForRetryTimer",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "places: the timer beside a place of a former level goes with it",
+		From: "if oldArmed && !same && !timed {", To: "if oldArmed && !same && !timed && old.State != recovery.TaskPending {", Tests: "TestPlaceStandsForRetryTimer",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "places: an assignment knows which of them have a timer beside them",
+		From: "timed: state.RetryInPlace(value)", To: "timed: true", Tests: "TestPlaceStandsForRetryTimer",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "places: an assignment deletes no timer that is not there",
+		From: "timed: state.RetryInPlace(value)", To: "timed: value == nil", Tests: "TestQueuedTaskIsAssignedWithoutReads",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "places: a task that is written again in its queue gets no timer",
+		From: "armed && (below || !same)", To: "armed", Tests: "TestTaskIsWrittenAgainInItsQueue",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "places: one that the assignment has removed is not removed again",
+		From: "last.order == task.RetryAt &&\n\t\ts.t.find(place) == nil {", To: "last.order == task.RetryAt {", Tests: "TestTaskIsWrittenAgainInItsQueue",
+	},
+	{
+		File: "fsm/audit/ready.go", Rule: "audit: a place has no value but the one for its retry timer",
+		From: "!client && state.RetryInPlace(value)", To: "!client && len(value) > 0", Pkg: "fsm/machine", Tests: "TestAuditFindsPlaceWithoutTimer",
+	},
+	{
+		File: "fsm/audit/relations.go", Rule: "audit: a task has one retry timer, in its place or beside it",
+		From: "if (state.Must{From: o.from}).Has(keys.DeadlineOf(deadline, at, o.ns, t.ID)) {", To: "if timers == nil && (state.Must{From: o.from}).Has(keys.DeadlineOf(deadline, at, o.ns, t.ID)) {",
+		Pkg: "fsm/machine", Tests: "TestAuditFindsPlaceWithoutTimer",
+	},
+	{
 		File: "fsm/machine/store.go", Rule: "callbacks: an operation resumes its execution without a row",
 		From: "out = slices.Insert(out, i, owner)", To: "_ = i", Tests: "TestCallbacksWithoutRows",
 	},
