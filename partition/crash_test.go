@@ -41,7 +41,7 @@ func TestPowerLoss(t *testing.T) {
 	rounds := cmp.Or(*crashRounds, testkit.Choose(1, 1, 13))
 	t.Logf("seed %d: go test ./partition -run TestPowerLoss -crash.seed=%d -crash.rounds=%d", seed, seed, rounds)
 	t.Parallel() // others wait most of the time
-	generations, points := testkit.Choose(3, 4, 4), testkit.Choose(3, 5, 5)
+	generations, points := testkit.Choose(3, 3, 4), testkit.Choose(3, 4, 5)
 	c := &crashTest{t: t, rng: rand.New(rand.NewPCG(seed, 1)), base: memConfig(t, nil, nil, crashPartitions)}
 	// Markers, cut logs, flushes and compactions, as often as they can be had.
 	c.base.SnapshotThreshold, c.base.SnapshotInterval, c.base.TrailingLogs = 32, 20*time.Millisecond, 128

@@ -630,7 +630,7 @@ func TestSimulation(t *testing.T) {
 	var total simStats
 	runs := 0
 	actions := testkit.Choose(400, 500, 700)
-	testkit.Checks(t, testkit.Choose(50, 20, 140)) // of which -short tries a fifth
+	testkit.Checks(t, testkit.Choose(50, 12, 140)) // of which -short tries a fifth
 	rapid.Check(t, func(t *rapid.T) {
 		s := simulate(t, drawn(t), actions)
 		total.add(s.stats)
