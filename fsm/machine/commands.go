@@ -48,6 +48,8 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyRestart, level: state.LevelFunctions, about: k.Restart.GetId(), stored: true}, true
 	case *commandv1.Command_Purge:
 		return rule{apply: applyPurge, level: state.LevelFunctions, about: k.Purge.GetId()}, true
+	case *commandv1.Command_PurgeMany:
+		return rule{apply: applyPurgeMany, level: state.LevelPurges}, true
 	case *commandv1.Command_Release:
 		return rule{apply: applyRelease, level: state.LevelFirst, about: k.Release.GetTask().GetId()}, true
 	case *commandv1.Command_Heartbeat:

@@ -322,9 +322,8 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		return wire.Refusal(refused), nil
 	}
 	if cmd.Id != "" {
-		if p := state.PartitionOf(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {
-			return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
-				"%q belongs to partition %d, not %d", cmd.Id, p, m.cfg.Partition).With("id", cmd.Id)), nil
+		if refused := m.mustOwn(cmd.Namespace, cmd.Id); refused != nil {
+			return wire.Refusal(refused), nil
 		}
 		// The object's expirations run first, and stay applied even if the command is refused.
 		t.begin(index)
@@ -361,6 +360,14 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		return nil, err
 	}
 	return reply, nil
+}
+
+// mustOwn refuses an id of another partition.
+func (m *Machine) mustOwn(ns, objectID string) *api.Error {
+	if p := state.PartitionOf(ns, objectID, m.cfg.Partitions); p != m.cfg.Partition {
+		return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "%q belongs to partition %d, not %d", objectID, p, m.cfg.Partition).With("id", objectID)
+	}
+	return nil
 }
 
 // sum continues the checksum over one mutation.

@@ -41,7 +41,8 @@ func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	t.level = max(t.level, state.LevelFunctions)
 	ex, ok := t.execution(ns, req.Id)
 	if !ok {
-		return t.purgePromise(ns, req)
+		s, refused := t.purgePromise(ns, req)
+		return purged(s), refused
 	}
 	if req.Incarnation != 0 && req.Incarnation != ex.h.Incarnation {
 		return purged(perdurev1.PurgeState_PURGE_STATE_ABSENT), nil
@@ -117,23 +118,23 @@ func (t *txn) mayPurge(ex *execution, req *perdurev1.PurgeRequest) *api.Error {
 }
 
 // purgePromise deletes a settled promise of no execution.
-func (t *txn) purgePromise(ns string, req *perdurev1.PurgeRequest) (*commandv1.Reply, *api.Error) {
+func (t *txn) purgePromise(ns string, req *perdurev1.PurgeRequest) (perdurev1.PurgeState, *api.Error) {
 	p, ok := t.store(ns).Promise(req.Id)
 	switch {
 	case !ok || req.Incarnation != 0 && req.Incarnation != p.Incarnation:
-		return purged(perdurev1.PurgeState_PURGE_STATE_ABSENT), nil
+		return perdurev1.PurgeState_PURGE_STATE_ABSENT, nil
 	case !p.State.Settled():
-		return nil, refusePurge(ns, req.Id, "promise %q is not settled", req.Id)
+		return 0, refusePurge(ns, req.Id, "promise %q is not settled", req.Id)
 	}
 	if err := t.purgeAge(ns, req, p.SettledAt); err != nil {
-		return nil, err
+		return 0, err
 	}
 	if t.notifying(ns, req.Id) {
-		return nil, api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "promise %q still answers those that wait for it", req.Id).
+		return 0, api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "promise %q still answers those that wait for it", req.Id).
 			With("namespace", ns).With("id", req.Id)
 	}
 	t.store(ns).remove(req.Id)
-	return purged(perdurev1.PurgeState_PURGE_STATE_DELETED), nil
+	return perdurev1.PurgeState_PURGE_STATE_DELETED, nil
 }
 
 // purge deletes the next part of what is below an execution, and after the last part the execution. open is an execution
@@ -222,23 +223,37 @@ func (t *txn) purgeLeaf(ex *execution) bool {
 	if h.Kind != state.KindFunction || h.Generation != 0 || h.CleanupChild != 0 || h.Events > sweepBudget {
 		return false
 	}
-	var found [][]byte
-	t.scan(keys.Of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
+	found, a := make([][]byte, 0, h.Events), &t.m.arena
+	t.scan(t.of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
 		if !isRecord(key, value) {
 			found = nil
 			return false
 		}
-		found = append(found, append([]byte(nil), key...))
+		found = append(found, a.close(append(a.open(), key...)))
 		return true
 	})
 	if uint64(len(found)) != h.Events || !t.released(ns, h.ID, erased) {
 		return false
 	}
-	t.erase(ns, h.ID)
+	t.eraseEnded(ex)
 	for _, key := range found {
 		t.remove(key)
 	}
 	return true
+}
+
+// eraseEnded deletes an ended execution of a function, except its journal. It does what erase does, without reading the promise,
+// which is settled, and the task, which every function has.
+func (t *txn) eraseEnded(ex *execution) {
+	ns, h := ex.ns, ex.h
+	t.detach(ex)
+	t.remove(t.visibilityOf(ns, closedClass(h.Status), h.CreatedMS, h.ID))
+	t.dropDeadlines(ns, &h)
+	t.dropNotification(ns, h.ID)
+	for _, family := range []keys.Family{keys.Promise, keys.Task, keys.Header} {
+		t.remove(t.of(family, ns, h.ID))
+	}
+	t.promise, t.task = lastPromise{}, lastTask{}
 }
 
 // isRecord reports whether a journal entry is all that the state has of it.

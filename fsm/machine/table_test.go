@@ -33,7 +33,7 @@ func TestCommandTable(t *testing.T) {
 		22: {"terminate", 1}, 23: {"create_promise", 1}, 24: {"settle_promise", 1}, 25: {"tick", 1}, 26: {"register_functions", 1},
 		27: {"deliver", 1}, 28: {"trim", 1}, 29: {"assign", 1}, 30: {"submit_graph", 2}, 31: {"retry_graph", 2},
 		40: {"inherit_leases", 3}, 41: {"raise_level", 4}, 42: {"restart", 6},
-		60: {"enter_cut", 6}, 61: {"import", 6}, 62: {"import_done", 6}, 70: {"purge", 6}, 50: {"signal_entity", 6}, 51: {"call_entity", 6}, 52: {"commit_entity", 6},
+		60: {"enter_cut", 6}, 61: {"import", 6}, 62: {"import_done", 6}, 70: {"purge", 6}, 71: {"purge_many", 7}, 50: {"signal_entity", 6}, 51: {"call_entity", 6}, 52: {"commit_entity", 6},
 		80: {"create_client_promise", 6}, 81: {"settle_client_promise", 6}, 82: {"register_callback", 6}, 83: {"register_listener", 6},
 		84: {"create_client_task", 6}, 85: {"acquire_client_task", 6}, 86: {"release_client_task", 6}, 87: {"suspend_client_task", 6},
 		88: {"fulfill_client_task", 6}, 89: {"fence_client_task", 6}, 90: {"heartbeat_client_tasks", 6}, 91: {"halt_client_task", 6},

@@ -20,6 +20,7 @@ const (
 	// children with close policies, executions that await their own operations without rows for it, queued tasks without a
 	// retry timer in the deadline index.
 	LevelFunctions = 6
+	LevelPurges    = 7 // purges of many executions by one command
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

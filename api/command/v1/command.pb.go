@@ -219,6 +219,7 @@ type Command struct {
 	//	*Command_Restart
 	//	*Command_EnterCut
 	//	*Command_Purge
+	//	*Command_PurgeMany
 	//	*Command_Import
 	//	*Command_ImportDone
 	//	*Command_CreateClientPromise
@@ -525,6 +526,15 @@ func (x *Command) GetPurge() *v1.PurgeRequest {
 	return nil
 }
 
+func (x *Command) GetPurgeMany() *PurgeMany {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_PurgeMany); ok {
+			return x.PurgeMany
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetImport() *Import {
 	if x != nil {
 		if x, ok := x.Kind.(*Command_Import); ok {
@@ -807,6 +817,10 @@ type Command_Purge struct {
 	Purge *v1.PurgeRequest `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
 
+type Command_PurgeMany struct {
+	PurgeMany *PurgeMany `protobuf:"bytes,71,opt,name=purge_many,json=purgeMany,proto3,oneof"`
+}
+
 type Command_Import struct {
 	Import *Import `protobuf:"bytes,61,opt,name=import,proto3,oneof"`
 }
@@ -938,6 +952,8 @@ func (*Command_EnterCut) isCommand_Kind() {}
 
 func (*Command_Purge) isCommand_Kind() {}
 
+func (*Command_PurgeMany) isCommand_Kind() {}
+
 func (*Command_Import) isCommand_Kind() {}
 
 func (*Command_ImportDone) isCommand_Kind() {}
@@ -978,6 +994,52 @@ func (*Command_AdvanceSchedule) isCommand_Kind() {}
 
 func (*Command_ImportHistory) isCommand_Kind() {}
 
+// PurgeMany purges executions that have ended and settled promises of no execution, of one namespace: those that take little.
+type PurgeMany struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 64, each without a namespace and a request of its own.
+	Purges        []*v1.PurgeRequest `protobuf:"bytes,1,rep,name=purges,proto3" json:"purges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeMany) Reset() {
+	*x = PurgeMany{}
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeMany) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeMany) ProtoMessage() {}
+
+func (x *PurgeMany) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeMany.ProtoReflect.Descriptor instead.
+func (*PurgeMany) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PurgeMany) GetPurges() []*v1.PurgeRequest {
+	if x != nil {
+		return x.Purges
+	}
+	return nil
+}
+
 // UnblocksDelivered removes unblocks that have reached their addresses. A leader proposes it; what is gone is ignored.
 type UnblocksDelivered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -988,7 +1050,7 @@ type UnblocksDelivered struct {
 
 func (x *UnblocksDelivered) Reset() {
 	*x = UnblocksDelivered{}
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1062,7 @@ func (x *UnblocksDelivered) String() string {
 func (*UnblocksDelivered) ProtoMessage() {}
 
 func (x *UnblocksDelivered) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1075,7 @@ func (x *UnblocksDelivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnblocksDelivered.ProtoReflect.Descriptor instead.
 func (*UnblocksDelivered) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UnblocksDelivered) GetUnblocks() []*UnblockRef {
@@ -1035,7 +1097,7 @@ type UnblockRef struct {
 
 func (x *UnblockRef) Reset() {
 	*x = UnblockRef{}
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1109,7 @@ func (x *UnblockRef) String() string {
 func (*UnblockRef) ProtoMessage() {}
 
 func (x *UnblockRef) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1122,7 @@ func (x *UnblockRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnblockRef.ProtoReflect.Descriptor instead.
 func (*UnblockRef) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UnblockRef) GetNamespace() string {
@@ -1097,7 +1159,7 @@ type Import struct {
 
 func (x *Import) Reset() {
 	*x = Import{}
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1171,7 @@ func (x *Import) String() string {
 func (*Import) ProtoMessage() {}
 
 func (x *Import) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1184,7 @@ func (x *Import) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Import.ProtoReflect.Descriptor instead.
 func (*Import) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Import) GetRestore() uint64 {
@@ -1149,7 +1211,7 @@ type ImportRow struct {
 
 func (x *ImportRow) Reset() {
 	*x = ImportRow{}
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1223,7 @@ func (x *ImportRow) String() string {
 func (*ImportRow) ProtoMessage() {}
 
 func (x *ImportRow) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1236,7 @@ func (x *ImportRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRow.ProtoReflect.Descriptor instead.
 func (*ImportRow) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ImportRow) GetKey() []byte {
@@ -1210,7 +1272,7 @@ type ImportDone struct {
 
 func (x *ImportDone) Reset() {
 	*x = ImportDone{}
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1284,7 @@ func (x *ImportDone) String() string {
 func (*ImportDone) ProtoMessage() {}
 
 func (x *ImportDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1297,7 @@ func (x *ImportDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDone.ProtoReflect.Descriptor instead.
 func (*ImportDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ImportDone) GetRestore() uint64 {
@@ -1285,7 +1347,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1359,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1372,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RaiseLevel) GetLevel() uint64 {
@@ -1336,7 +1398,7 @@ type InheritLeases struct {
 
 func (x *InheritLeases) Reset() {
 	*x = InheritLeases{}
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1410,7 @@ func (x *InheritLeases) String() string {
 func (*InheritLeases) ProtoMessage() {}
 
 func (x *InheritLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1423,7 @@ func (x *InheritLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeases.ProtoReflect.Descriptor instead.
 func (*InheritLeases) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InheritLeases) GetNowMs() int64 {
@@ -1397,7 +1459,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1471,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1484,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Heartbeat) GetWorker() string {
@@ -1456,7 +1518,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1530,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1543,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Tick) GetLimit() uint32 {
@@ -1507,7 +1569,7 @@ type RegisterFunctions struct {
 
 func (x *RegisterFunctions) Reset() {
 	*x = RegisterFunctions{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1581,7 @@ func (x *RegisterFunctions) String() string {
 func (*RegisterFunctions) ProtoMessage() {}
 
 func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1594,7 @@ func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctions.ProtoReflect.Descriptor instead.
 func (*RegisterFunctions) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RegisterFunctions) GetFunctions() []string {
@@ -1564,7 +1626,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1638,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1651,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 // Deliver applies messages of another partition's outbox, in order. It skips messages up to the last number
@@ -1607,7 +1669,7 @@ type Deliver struct {
 
 func (x *Deliver) Reset() {
 	*x = Deliver{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1681,7 @@ func (x *Deliver) String() string {
 func (*Deliver) ProtoMessage() {}
 
 func (x *Deliver) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1694,7 @@ func (x *Deliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deliver.ProtoReflect.Descriptor instead.
 func (*Deliver) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Deliver) GetSource() uint32 {
@@ -1673,7 +1735,7 @@ type EntityRef struct {
 
 func (x *EntityRef) Reset() {
 	*x = EntityRef{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1747,7 @@ func (x *EntityRef) String() string {
 func (*EntityRef) ProtoMessage() {}
 
 func (x *EntityRef) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1760,7 @@ func (x *EntityRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityRef.ProtoReflect.Descriptor instead.
 func (*EntityRef) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EntityRef) GetNamespace() string {
@@ -1730,7 +1792,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1804,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1817,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -1798,7 +1860,7 @@ type EnterCut struct {
 
 func (x *EnterCut) Reset() {
 	*x = EnterCut{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1872,7 @@ func (x *EnterCut) String() string {
 func (*EnterCut) ProtoMessage() {}
 
 func (x *EnterCut) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1885,7 @@ func (x *EnterCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCut.ProtoReflect.Descriptor instead.
 func (*EnterCut) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EnterCut) GetCut() uint64 {
@@ -1867,7 +1929,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1941,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1954,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -2166,7 +2228,7 @@ type EndChild struct {
 
 func (x *EndChild) Reset() {
 	*x = EndChild{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2240,7 @@ func (x *EndChild) String() string {
 func (*EndChild) ProtoMessage() {}
 
 func (x *EndChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2253,7 @@ func (x *EndChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndChild.ProtoReflect.Descriptor instead.
 func (*EndChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EndChild) GetPromiseId() string {
@@ -2234,7 +2296,7 @@ type AwaitPromise struct {
 
 func (x *AwaitPromise) Reset() {
 	*x = AwaitPromise{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2308,7 @@ func (x *AwaitPromise) String() string {
 func (*AwaitPromise) ProtoMessage() {}
 
 func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2321,7 @@ func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
 func (*AwaitPromise) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AwaitPromise) GetPromiseId() string {
@@ -2279,7 +2341,7 @@ type PromiseDone struct {
 
 func (x *PromiseDone) Reset() {
 	*x = PromiseDone{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2353,7 @@ func (x *PromiseDone) String() string {
 func (*PromiseDone) ProtoMessage() {}
 
 func (x *PromiseDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2366,7 @@ func (x *PromiseDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
 func (*PromiseDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PromiseDone) GetOutcome() *v1.Outcome {
@@ -2324,7 +2386,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2398,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2411,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -2372,7 +2434,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2384,7 +2446,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2397,7 +2459,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -2427,7 +2489,7 @@ type StartCall struct {
 
 func (x *StartCall) Reset() {
 	*x = StartCall{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2501,7 @@ func (x *StartCall) String() string {
 func (*StartCall) ProtoMessage() {}
 
 func (x *StartCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2514,7 @@ func (x *StartCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartCall.ProtoReflect.Descriptor instead.
 func (*StartCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StartCall) GetStart() *v1.StartSend {
@@ -2481,7 +2543,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2555,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2568,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -2539,7 +2601,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2613,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2626,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -2653,7 +2715,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2727,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2740,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -2697,7 +2759,7 @@ type ChildStarted struct {
 
 func (x *ChildStarted) Reset() {
 	*x = ChildStarted{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2771,7 @@ func (x *ChildStarted) String() string {
 func (*ChildStarted) ProtoMessage() {}
 
 func (x *ChildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2784,7 @@ func (x *ChildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
 func (*ChildStarted) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 // ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
@@ -2736,7 +2798,7 @@ type ChildRetrying struct {
 
 func (x *ChildRetrying) Reset() {
 	*x = ChildRetrying{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2810,7 @@ func (x *ChildRetrying) String() string {
 func (*ChildRetrying) ProtoMessage() {}
 
 func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2823,7 @@ func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
 func (*ChildRetrying) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ChildRetrying) GetError() *v1.Failure {
@@ -2808,6 +2870,7 @@ type Reply struct {
 	//	*Reply_Restart
 	//	*Reply_EnterCut
 	//	*Reply_Purge
+	//	*Reply_PurgeMany
 	//	*Reply_Import
 	//	*Reply_ImportDone
 	//	*Reply_ClientTask
@@ -2823,7 +2886,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2898,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2911,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -3083,6 +3146,15 @@ func (x *Reply) GetPurge() *v1.PurgeResponse {
 	return nil
 }
 
+func (x *Reply) GetPurgeMany() *PurgeManyReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_PurgeMany); ok {
+			return x.PurgeMany
+		}
+	}
+	return nil
+}
+
 func (x *Reply) GetImport() *ImportReply {
 	if x != nil {
 		if x, ok := x.Kind.(*Reply_Import); ok {
@@ -3260,6 +3332,10 @@ type Reply_Purge struct {
 	Purge *v1.PurgeResponse `protobuf:"bytes,70,opt,name=purge,proto3,oneof"`
 }
 
+type Reply_PurgeMany struct {
+	PurgeMany *PurgeManyReply `protobuf:"bytes,71,opt,name=purge_many,json=purgeMany,proto3,oneof"`
+}
+
 type Reply_Import struct {
 	Import *ImportReply `protobuf:"bytes,61,opt,name=import,proto3,oneof"`
 }
@@ -3342,6 +3418,8 @@ func (*Reply_EnterCut) isReply_Kind() {}
 
 func (*Reply_Purge) isReply_Kind() {}
 
+func (*Reply_PurgeMany) isReply_Kind() {}
+
 func (*Reply_Import) isReply_Kind() {}
 
 func (*Reply_ImportDone) isReply_Kind() {}
@@ -3358,6 +3436,52 @@ func (*Reply_Schedule) isReply_Kind() {}
 
 func (*Reply_ImportHistory) isReply_Kind() {}
 
+type PurgeManyReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first purges, in their order. Those that follow were not tried, because these took what one command may read: they
+	// are to be sent again. There is one at least.
+	States        []v1.PurgeState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=perdure.v1.PurgeState" json:"states,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeManyReply) Reset() {
+	*x = PurgeManyReply{}
+	mi := &file_command_v1_command_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeManyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeManyReply) ProtoMessage() {}
+
+func (x *PurgeManyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeManyReply.ProtoReflect.Descriptor instead.
+func (*PurgeManyReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PurgeManyReply) GetStates() []v1.PurgeState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
 type UnblocksDeliveredReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3366,7 +3490,7 @@ type UnblocksDeliveredReply struct {
 
 func (x *UnblocksDeliveredReply) Reset() {
 	*x = UnblocksDeliveredReply{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3502,7 @@ func (x *UnblocksDeliveredReply) String() string {
 func (*UnblocksDeliveredReply) ProtoMessage() {}
 
 func (x *UnblocksDeliveredReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3515,7 @@ func (x *UnblocksDeliveredReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnblocksDeliveredReply.ProtoReflect.Descriptor instead.
 func (*UnblocksDeliveredReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 type ImportReply struct {
@@ -3404,7 +3528,7 @@ type ImportReply struct {
 
 func (x *ImportReply) Reset() {
 	*x = ImportReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3540,7 @@ func (x *ImportReply) String() string {
 func (*ImportReply) ProtoMessage() {}
 
 func (x *ImportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3553,7 @@ func (x *ImportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportReply.ProtoReflect.Descriptor instead.
 func (*ImportReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ImportReply) GetDone() bool {
@@ -3449,7 +3573,7 @@ type ImportDoneReply struct {
 
 func (x *ImportDoneReply) Reset() {
 	*x = ImportDoneReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3585,7 @@ func (x *ImportDoneReply) String() string {
 func (*ImportDoneReply) ProtoMessage() {}
 
 func (x *ImportDoneReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3598,7 @@ func (x *ImportDoneReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDoneReply.ProtoReflect.Descriptor instead.
 func (*ImportDoneReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ImportDoneReply) GetMore() bool {
@@ -3502,7 +3626,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3638,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3651,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -3575,7 +3699,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3711,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3724,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -3622,7 +3746,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3758,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3771,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -3674,7 +3798,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3810,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3823,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -3725,7 +3849,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3861,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3874,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -3770,7 +3894,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3906,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[39]
+	mi := &file_command_v1_command_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3919,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegisterFunctionsReply) GetMore() bool {
@@ -3818,7 +3942,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3954,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[40]
+	mi := &file_command_v1_command_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3967,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -3875,7 +3999,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4011,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[41]
+	mi := &file_command_v1_command_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4024,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{41}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
 }
 
 type EnterCutReply struct {
@@ -3916,7 +4040,7 @@ type EnterCutReply struct {
 
 func (x *EnterCutReply) Reset() {
 	*x = EnterCutReply{}
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4052,7 @@ func (x *EnterCutReply) String() string {
 func (*EnterCutReply) ProtoMessage() {}
 
 func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[42]
+	mi := &file_command_v1_command_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4065,7 @@ func (x *EnterCutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnterCutReply.ProtoReflect.Descriptor instead.
 func (*EnterCutReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{42}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EnterCutReply) GetCut() uint64 {
@@ -3966,7 +4090,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4102,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[43]
+	mi := &file_command_v1_command_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4115,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{43}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -4006,7 +4130,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +4142,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[44]
+	mi := &file_command_v1_command_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4155,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{44}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -4065,7 +4189,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4201,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[45]
+	mi := &file_command_v1_command_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4214,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{45}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Detail) GetKey() string {
@@ -4144,7 +4268,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[46]
+	mi := &file_command_v1_command_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4280,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[46]
+	mi := &file_command_v1_command_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4293,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{46}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Query) GetNamespace() string {
@@ -4568,7 +4692,7 @@ type MessagesQuery struct {
 
 func (x *MessagesQuery) Reset() {
 	*x = MessagesQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[47]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4580,7 +4704,7 @@ func (x *MessagesQuery) String() string {
 func (*MessagesQuery) ProtoMessage() {}
 
 func (x *MessagesQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[47]
+	mi := &file_command_v1_command_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4593,7 +4717,7 @@ func (x *MessagesQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessagesQuery.ProtoReflect.Descriptor instead.
 func (*MessagesQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{47}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MessagesQuery) GetAddress() string {
@@ -4651,7 +4775,7 @@ type SnapshotQuery struct {
 
 func (x *SnapshotQuery) Reset() {
 	*x = SnapshotQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[48]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4663,7 +4787,7 @@ func (x *SnapshotQuery) String() string {
 func (*SnapshotQuery) ProtoMessage() {}
 
 func (x *SnapshotQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[48]
+	mi := &file_command_v1_command_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4676,7 +4800,7 @@ func (x *SnapshotQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotQuery.ProtoReflect.Descriptor instead.
 func (*SnapshotQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{48}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SnapshotQuery) GetLimit() uint32 {
@@ -4701,7 +4825,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[49]
+	mi := &file_command_v1_command_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4713,7 +4837,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[49]
+	mi := &file_command_v1_command_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +4850,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{49}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{51}
 }
 
 type TaskQuery struct {
@@ -4741,7 +4865,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[50]
+	mi := &file_command_v1_command_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +4877,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[50]
+	mi := &file_command_v1_command_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +4890,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{50}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -4799,7 +4923,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[51]
+	mi := &file_command_v1_command_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4811,7 +4935,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[51]
+	mi := &file_command_v1_command_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4824,7 +4948,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{51}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -4846,7 +4970,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[52]
+	mi := &file_command_v1_command_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4982,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[52]
+	mi := &file_command_v1_command_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +4995,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{52}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -4930,7 +5054,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[53]
+	mi := &file_command_v1_command_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4942,7 +5066,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[53]
+	mi := &file_command_v1_command_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4955,7 +5079,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{53}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -5345,7 +5469,7 @@ type MessagesReply struct {
 
 func (x *MessagesReply) Reset() {
 	*x = MessagesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[54]
+	mi := &file_command_v1_command_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5357,7 +5481,7 @@ func (x *MessagesReply) String() string {
 func (*MessagesReply) ProtoMessage() {}
 
 func (x *MessagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[54]
+	mi := &file_command_v1_command_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5370,7 +5494,7 @@ func (x *MessagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessagesReply.ProtoReflect.Descriptor instead.
 func (*MessagesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{54}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MessagesReply) GetExecutes() []*ExecuteMessage {
@@ -5419,7 +5543,7 @@ type ExecuteMessage struct {
 
 func (x *ExecuteMessage) Reset() {
 	*x = ExecuteMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[55]
+	mi := &file_command_v1_command_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5431,7 +5555,7 @@ func (x *ExecuteMessage) String() string {
 func (*ExecuteMessage) ProtoMessage() {}
 
 func (x *ExecuteMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[55]
+	mi := &file_command_v1_command_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5444,7 +5568,7 @@ func (x *ExecuteMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteMessage.ProtoReflect.Descriptor instead.
 func (*ExecuteMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{55}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExecuteMessage) GetAddress() string {
@@ -5478,7 +5602,7 @@ type UnblockMessage struct {
 
 func (x *UnblockMessage) Reset() {
 	*x = UnblockMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[56]
+	mi := &file_command_v1_command_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5490,7 +5614,7 @@ func (x *UnblockMessage) String() string {
 func (*UnblockMessage) ProtoMessage() {}
 
 func (x *UnblockMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[56]
+	mi := &file_command_v1_command_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5503,7 +5627,7 @@ func (x *UnblockMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnblockMessage.ProtoReflect.Descriptor instead.
 func (*UnblockMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{56}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UnblockMessage) GetAddress() string {
@@ -5539,7 +5663,7 @@ type SnapshotReply struct {
 
 func (x *SnapshotReply) Reset() {
 	*x = SnapshotReply{}
-	mi := &file_command_v1_command_proto_msgTypes[57]
+	mi := &file_command_v1_command_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5551,7 +5675,7 @@ func (x *SnapshotReply) String() string {
 func (*SnapshotReply) ProtoMessage() {}
 
 func (x *SnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[57]
+	mi := &file_command_v1_command_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5564,7 +5688,7 @@ func (x *SnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotReply.ProtoReflect.Descriptor instead.
 func (*SnapshotReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{57}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SnapshotReply) GetPromises() []*v1.Promise {
@@ -5642,7 +5766,7 @@ type SnapshotTimer struct {
 
 func (x *SnapshotTimer) Reset() {
 	*x = SnapshotTimer{}
-	mi := &file_command_v1_command_proto_msgTypes[58]
+	mi := &file_command_v1_command_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5654,7 +5778,7 @@ func (x *SnapshotTimer) String() string {
 func (*SnapshotTimer) ProtoMessage() {}
 
 func (x *SnapshotTimer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[58]
+	mi := &file_command_v1_command_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5667,7 +5791,7 @@ func (x *SnapshotTimer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTimer.ProtoReflect.Descriptor instead.
 func (*SnapshotTimer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{58}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SnapshotTimer) GetId() string {
@@ -5702,7 +5826,7 @@ type SnapshotPair struct {
 
 func (x *SnapshotPair) Reset() {
 	*x = SnapshotPair{}
-	mi := &file_command_v1_command_proto_msgTypes[59]
+	mi := &file_command_v1_command_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +5838,7 @@ func (x *SnapshotPair) String() string {
 func (*SnapshotPair) ProtoMessage() {}
 
 func (x *SnapshotPair) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[59]
+	mi := &file_command_v1_command_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +5851,7 @@ func (x *SnapshotPair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPair.ProtoReflect.Descriptor instead.
 func (*SnapshotPair) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{59}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SnapshotPair) GetFirst() string {
@@ -5753,7 +5877,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[60]
+	mi := &file_command_v1_command_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5765,7 +5889,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[60]
+	mi := &file_command_v1_command_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5778,7 +5902,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{60}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -5798,7 +5922,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[61]
+	mi := &file_command_v1_command_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5810,7 +5934,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[61]
+	mi := &file_command_v1_command_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5823,7 +5947,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{61}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -5849,7 +5973,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\tR\adigests\"\xcb\x19\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\x8b\x1a\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -5882,7 +6006,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x126\n" +
 	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestart\x12;\n" +
 	"\tenter_cut\x18< \x01(\v2\x1c.perdure.command.v1.EnterCutH\x00R\benterCut\x120\n" +
-	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purge\x124\n" +
+	"\x05purge\x18F \x01(\v2\x18.perdure.v1.PurgeRequestH\x00R\x05purge\x12>\n" +
+	"\n" +
+	"purge_many\x18G \x01(\v2\x1d.perdure.command.v1.PurgeManyH\x00R\tpurgeMany\x124\n" +
 	"\x06import\x18= \x01(\v2\x1a.perdure.command.v1.ImportH\x00R\x06import\x12A\n" +
 	"\vimport_done\x18> \x01(\v2\x1e.perdure.command.v1.ImportDoneH\x00R\n" +
 	"importDone\x12\\\n" +
@@ -5904,7 +6030,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x0fdelete_schedule\x18_ \x01(\v2!.perdure.v1.DeleteScheduleRequestH\x00R\x0edeleteSchedule\x12O\n" +
 	"\x10advance_schedule\x18` \x01(\v2\".perdure.v1.AdvanceScheduleRequestH\x00R\x0fadvanceSchedule\x12I\n" +
 	"\x0eimport_history\x18d \x01(\v2 .perdure.v1.ImportHistoryRequestH\x00R\rimportHistoryB\x06\n" +
-	"\x04kind\"O\n" +
+	"\x04kind\"=\n" +
+	"\tPurgeMany\x120\n" +
+	"\x06purges\x18\x01 \x03(\v2\x18.perdure.v1.PurgeRequestR\x06purges\"O\n" +
 	"\x11UnblocksDelivered\x12:\n" +
 	"\bunblocks\x18\x01 \x03(\v2\x1e.perdure.command.v1.UnblockRefR\bunblocks\"T\n" +
 	"\n" +
@@ -6034,7 +6162,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fChildStarted\"Z\n" +
 	"\rChildRetrying\x12)\n" +
 	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
-	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xf3\x10\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xb8\x11\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -6063,7 +6191,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x127\n" +
 	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestart\x12@\n" +
 	"\tenter_cut\x18< \x01(\v2!.perdure.command.v1.EnterCutReplyH\x00R\benterCut\x121\n" +
-	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purge\x129\n" +
+	"\x05purge\x18F \x01(\v2\x19.perdure.v1.PurgeResponseH\x00R\x05purge\x12C\n" +
+	"\n" +
+	"purge_many\x18G \x01(\v2\".perdure.command.v1.PurgeManyReplyH\x00R\tpurgeMany\x129\n" +
 	"\x06import\x18= \x01(\v2\x1f.perdure.command.v1.ImportReplyH\x00R\x06import\x12F\n" +
 	"\vimport_done\x18> \x01(\v2#.perdure.command.v1.ImportDoneReplyH\x00R\n" +
 	"importDone\x12A\n" +
@@ -6074,7 +6204,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x12unblocks_delivered\x18S \x01(\v2*.perdure.command.v1.UnblocksDeliveredReplyH\x00R\x11unblocksDelivered\x12:\n" +
 	"\bschedule\x18T \x01(\v2\x1c.perdure.v1.ScheduleResponseH\x00R\bschedule\x12J\n" +
 	"\x0eimport_history\x18d \x01(\v2!.perdure.v1.ImportHistoryResponseH\x00R\rimportHistoryB\x06\n" +
-	"\x04kind\"\x18\n" +
+	"\x04kind\"@\n" +
+	"\x0ePurgeManyReply\x12.\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x16.perdure.v1.PurgeStateR\x06states\"\x18\n" +
 	"\x16UnblocksDeliveredReply\"!\n" +
 	"\vImportReply\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\"%\n" +
@@ -6244,342 +6376,349 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                           // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                           // 1: perdure.command.v1.Grant
 	(*Command)(nil),                         // 2: perdure.command.v1.Command
-	(*UnblocksDelivered)(nil),               // 3: perdure.command.v1.UnblocksDelivered
-	(*UnblockRef)(nil),                      // 4: perdure.command.v1.UnblockRef
-	(*Import)(nil),                          // 5: perdure.command.v1.Import
-	(*ImportRow)(nil),                       // 6: perdure.command.v1.ImportRow
-	(*ImportDone)(nil),                      // 7: perdure.command.v1.ImportDone
-	(*RaiseLevel)(nil),                      // 8: perdure.command.v1.RaiseLevel
-	(*InheritLeases)(nil),                   // 9: perdure.command.v1.InheritLeases
-	(*Heartbeat)(nil),                       // 10: perdure.command.v1.Heartbeat
-	(*Tick)(nil),                            // 11: perdure.command.v1.Tick
-	(*RegisterFunctions)(nil),               // 12: perdure.command.v1.RegisterFunctions
-	(*Assign)(nil),                          // 13: perdure.command.v1.Assign
-	(*Deliver)(nil),                         // 14: perdure.command.v1.Deliver
-	(*EntityRef)(nil),                       // 15: perdure.command.v1.EntityRef
-	(*Trim)(nil),                            // 16: perdure.command.v1.Trim
-	(*EnterCut)(nil),                        // 17: perdure.command.v1.EnterCut
-	(*Message)(nil),                         // 18: perdure.command.v1.Message
-	(*EndChild)(nil),                        // 19: perdure.command.v1.EndChild
-	(*AwaitPromise)(nil),                    // 20: perdure.command.v1.AwaitPromise
-	(*PromiseDone)(nil),                     // 21: perdure.command.v1.PromiseDone
-	(*EntityMessage)(nil),                   // 22: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),                      // 23: perdure.command.v1.SignalCall
-	(*StartCall)(nil),                       // 24: perdure.command.v1.StartCall
-	(*SignalDone)(nil),                      // 25: perdure.command.v1.SignalDone
-	(*StartChild)(nil),                      // 26: perdure.command.v1.StartChild
-	(*ChildDone)(nil),                       // 27: perdure.command.v1.ChildDone
-	(*ChildStarted)(nil),                    // 28: perdure.command.v1.ChildStarted
-	(*ChildRetrying)(nil),                   // 29: perdure.command.v1.ChildRetrying
-	(*Reply)(nil),                           // 30: perdure.command.v1.Reply
-	(*UnblocksDeliveredReply)(nil),          // 31: perdure.command.v1.UnblocksDeliveredReply
-	(*ImportReply)(nil),                     // 32: perdure.command.v1.ImportReply
-	(*ImportDoneReply)(nil),                 // 33: perdure.command.v1.ImportDoneReply
-	(*PromiseAnswer)(nil),                   // 34: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),                 // 35: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),              // 36: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),                  // 37: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),                       // 38: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),          // 39: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),                    // 40: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),                       // 41: perdure.command.v1.TrimReply
-	(*EnterCutReply)(nil),                   // 42: perdure.command.v1.EnterCutReply
-	(*AssignReply)(nil),                     // 43: perdure.command.v1.AssignReply
-	(*Error)(nil),                           // 44: perdure.command.v1.Error
-	(*Detail)(nil),                          // 45: perdure.command.v1.Detail
-	(*Query)(nil),                           // 46: perdure.command.v1.Query
-	(*MessagesQuery)(nil),                   // 47: perdure.command.v1.MessagesQuery
-	(*SnapshotQuery)(nil),                   // 48: perdure.command.v1.SnapshotQuery
-	(*EntityAnswerQuery)(nil),               // 49: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),                       // 50: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),                       // 51: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),                  // 52: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),                      // 53: perdure.command.v1.QueryReply
-	(*MessagesReply)(nil),                   // 54: perdure.command.v1.MessagesReply
-	(*ExecuteMessage)(nil),                  // 55: perdure.command.v1.ExecuteMessage
-	(*UnblockMessage)(nil),                  // 56: perdure.command.v1.UnblockMessage
-	(*SnapshotReply)(nil),                   // 57: perdure.command.v1.SnapshotReply
-	(*SnapshotTimer)(nil),                   // 58: perdure.command.v1.SnapshotTimer
-	(*SnapshotPair)(nil),                    // 59: perdure.command.v1.SnapshotPair
-	(*HeldReply)(nil),                       // 60: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),                  // 61: perdure.command.v1.FunctionsReply
-	nil,                                     // 62: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),                    // 63: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),                 // 64: perdure.v1.StartRequest
-	(*v1.Commit)(nil),                       // 65: perdure.v1.Commit
-	(*v1.Release)(nil),                      // 66: perdure.v1.Release
-	(*v1.SignalRequest)(nil),                // 67: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),                // 68: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),             // 69: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil),         // 70: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil),         // 71: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),           // 72: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),            // 73: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),          // 74: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),            // 75: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),                 // 76: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),               // 77: perdure.v1.RestartRequest
-	(*v1.PurgeRequest)(nil),                 // 78: perdure.v1.PurgeRequest
-	(*v1.CreateClientPromiseRequest)(nil),   // 79: perdure.v1.CreateClientPromiseRequest
-	(*v1.SettleClientPromiseRequest)(nil),   // 80: perdure.v1.SettleClientPromiseRequest
-	(*v1.RegisterCallbackRequest)(nil),      // 81: perdure.v1.RegisterCallbackRequest
-	(*v1.RegisterListenerRequest)(nil),      // 82: perdure.v1.RegisterListenerRequest
-	(*v1.CreateClientTaskRequest)(nil),      // 83: perdure.v1.CreateClientTaskRequest
-	(*v1.AcquireClientTaskRequest)(nil),     // 84: perdure.v1.AcquireClientTaskRequest
-	(*v1.ReleaseClientTaskRequest)(nil),     // 85: perdure.v1.ReleaseClientTaskRequest
-	(*v1.SuspendClientTaskRequest)(nil),     // 86: perdure.v1.SuspendClientTaskRequest
-	(*v1.FulfillClientTaskRequest)(nil),     // 87: perdure.v1.FulfillClientTaskRequest
-	(*v1.FenceClientTaskRequest)(nil),       // 88: perdure.v1.FenceClientTaskRequest
-	(*v1.HeartbeatClientTasksRequest)(nil),  // 89: perdure.v1.HeartbeatClientTasksRequest
-	(*v1.HaltClientTaskRequest)(nil),        // 90: perdure.v1.HaltClientTaskRequest
-	(*v1.ContinueClientTaskRequest)(nil),    // 91: perdure.v1.ContinueClientTaskRequest
-	(*v1.CreateScheduleRequest)(nil),        // 92: perdure.v1.CreateScheduleRequest
-	(*v1.DeleteScheduleRequest)(nil),        // 93: perdure.v1.DeleteScheduleRequest
-	(*v1.AdvanceScheduleRequest)(nil),       // 94: perdure.v1.AdvanceScheduleRequest
-	(*v1.ImportHistoryRequest)(nil),         // 95: perdure.v1.ImportHistoryRequest
-	(*v1.TaskToken)(nil),                    // 96: perdure.v1.TaskToken
-	(*v1.StepHeartbeat)(nil),                // 97: perdure.v1.StepHeartbeat
-	(*v1.SignalSend)(nil),                   // 98: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),                    // 99: perdure.v1.StartSend
-	(*v1.Outcome)(nil),                      // 100: perdure.v1.Outcome
-	(*v1.ChildRetry)(nil),                   // 101: perdure.v1.ChildRetry
-	(*v1.Failure)(nil),                      // 102: perdure.v1.Failure
-	(*v1.StartResponse)(nil),                // 103: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),                  // 104: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),                 // 105: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),               // 106: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),               // 107: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),            // 108: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),              // 109: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),          // 110: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),           // 111: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil),         // 112: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),           // 113: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),            // 114: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),              // 115: perdure.v1.RestartResponse
-	(*v1.PurgeResponse)(nil),                // 116: perdure.v1.PurgeResponse
-	(*v1.ClientTaskResponse)(nil),           // 117: perdure.v1.ClientTaskResponse
-	(*v1.FenceClientTaskResponse)(nil),      // 118: perdure.v1.FenceClientTaskResponse
-	(*v1.HeartbeatClientTasksResponse)(nil), // 119: perdure.v1.HeartbeatClientTasksResponse
-	(*v1.ScheduleResponse)(nil),             // 120: perdure.v1.ScheduleResponse
-	(*v1.ImportHistoryResponse)(nil),        // 121: perdure.v1.ImportHistoryResponse
-	(v1.Reason)(0),                          // 122: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),              // 123: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),                // 124: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),               // 125: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),                  // 126: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),            // 127: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),           // 128: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),              // 129: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),           // 130: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),             // 131: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),          // 132: perdure.v1.ListEntitiesRequest
-	(*v1.GetClientTaskRequest)(nil),         // 133: perdure.v1.GetClientTaskRequest
-	(*v1.SearchPromisesRequest)(nil),        // 134: perdure.v1.SearchPromisesRequest
-	(*v1.SearchClientTasksRequest)(nil),     // 135: perdure.v1.SearchClientTasksRequest
-	(*v1.GetScheduleRequest)(nil),           // 136: perdure.v1.GetScheduleRequest
-	(*v1.SearchSchedulesRequest)(nil),       // 137: perdure.v1.SearchSchedulesRequest
-	(*v1.ExportRequest)(nil),                // 138: perdure.v1.ExportRequest
-	(*v1.DescribeResponse)(nil),             // 139: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),               // 140: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),              // 141: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),                 // 142: perdure.v1.ListResponse
-	(*v1.Task)(nil),                         // 143: perdure.v1.Task
-	(*v1.GraphStatus)(nil),                  // 144: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),             // 145: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),                  // 146: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),            // 147: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil),         // 148: perdure.v1.ListEntitiesResponse
-	(*v1.SearchPromisesResponse)(nil),       // 149: perdure.v1.SearchPromisesResponse
-	(*v1.SearchClientTasksResponse)(nil),    // 150: perdure.v1.SearchClientTasksResponse
-	(*v1.SearchSchedulesResponse)(nil),      // 151: perdure.v1.SearchSchedulesResponse
-	(*v1.ExportResponse)(nil),               // 152: perdure.v1.ExportResponse
-	(*v1.Promise)(nil),                      // 153: perdure.v1.Promise
-	(*v1.ClientTask)(nil),                   // 154: perdure.v1.ClientTask
+	(*PurgeMany)(nil),                       // 3: perdure.command.v1.PurgeMany
+	(*UnblocksDelivered)(nil),               // 4: perdure.command.v1.UnblocksDelivered
+	(*UnblockRef)(nil),                      // 5: perdure.command.v1.UnblockRef
+	(*Import)(nil),                          // 6: perdure.command.v1.Import
+	(*ImportRow)(nil),                       // 7: perdure.command.v1.ImportRow
+	(*ImportDone)(nil),                      // 8: perdure.command.v1.ImportDone
+	(*RaiseLevel)(nil),                      // 9: perdure.command.v1.RaiseLevel
+	(*InheritLeases)(nil),                   // 10: perdure.command.v1.InheritLeases
+	(*Heartbeat)(nil),                       // 11: perdure.command.v1.Heartbeat
+	(*Tick)(nil),                            // 12: perdure.command.v1.Tick
+	(*RegisterFunctions)(nil),               // 13: perdure.command.v1.RegisterFunctions
+	(*Assign)(nil),                          // 14: perdure.command.v1.Assign
+	(*Deliver)(nil),                         // 15: perdure.command.v1.Deliver
+	(*EntityRef)(nil),                       // 16: perdure.command.v1.EntityRef
+	(*Trim)(nil),                            // 17: perdure.command.v1.Trim
+	(*EnterCut)(nil),                        // 18: perdure.command.v1.EnterCut
+	(*Message)(nil),                         // 19: perdure.command.v1.Message
+	(*EndChild)(nil),                        // 20: perdure.command.v1.EndChild
+	(*AwaitPromise)(nil),                    // 21: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),                     // 22: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),                   // 23: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),                      // 24: perdure.command.v1.SignalCall
+	(*StartCall)(nil),                       // 25: perdure.command.v1.StartCall
+	(*SignalDone)(nil),                      // 26: perdure.command.v1.SignalDone
+	(*StartChild)(nil),                      // 27: perdure.command.v1.StartChild
+	(*ChildDone)(nil),                       // 28: perdure.command.v1.ChildDone
+	(*ChildStarted)(nil),                    // 29: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),                   // 30: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                           // 31: perdure.command.v1.Reply
+	(*PurgeManyReply)(nil),                  // 32: perdure.command.v1.PurgeManyReply
+	(*UnblocksDeliveredReply)(nil),          // 33: perdure.command.v1.UnblocksDeliveredReply
+	(*ImportReply)(nil),                     // 34: perdure.command.v1.ImportReply
+	(*ImportDoneReply)(nil),                 // 35: perdure.command.v1.ImportDoneReply
+	(*PromiseAnswer)(nil),                   // 36: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),                 // 37: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),              // 38: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),                  // 39: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),                       // 40: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),          // 41: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),                    // 42: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),                       // 43: perdure.command.v1.TrimReply
+	(*EnterCutReply)(nil),                   // 44: perdure.command.v1.EnterCutReply
+	(*AssignReply)(nil),                     // 45: perdure.command.v1.AssignReply
+	(*Error)(nil),                           // 46: perdure.command.v1.Error
+	(*Detail)(nil),                          // 47: perdure.command.v1.Detail
+	(*Query)(nil),                           // 48: perdure.command.v1.Query
+	(*MessagesQuery)(nil),                   // 49: perdure.command.v1.MessagesQuery
+	(*SnapshotQuery)(nil),                   // 50: perdure.command.v1.SnapshotQuery
+	(*EntityAnswerQuery)(nil),               // 51: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),                       // 52: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),                       // 53: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),                  // 54: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),                      // 55: perdure.command.v1.QueryReply
+	(*MessagesReply)(nil),                   // 56: perdure.command.v1.MessagesReply
+	(*ExecuteMessage)(nil),                  // 57: perdure.command.v1.ExecuteMessage
+	(*UnblockMessage)(nil),                  // 58: perdure.command.v1.UnblockMessage
+	(*SnapshotReply)(nil),                   // 59: perdure.command.v1.SnapshotReply
+	(*SnapshotTimer)(nil),                   // 60: perdure.command.v1.SnapshotTimer
+	(*SnapshotPair)(nil),                    // 61: perdure.command.v1.SnapshotPair
+	(*HeldReply)(nil),                       // 62: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),                  // 63: perdure.command.v1.FunctionsReply
+	nil,                                     // 64: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),                    // 65: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),                 // 66: perdure.v1.StartRequest
+	(*v1.Commit)(nil),                       // 67: perdure.v1.Commit
+	(*v1.Release)(nil),                      // 68: perdure.v1.Release
+	(*v1.SignalRequest)(nil),                // 69: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),                // 70: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),             // 71: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil),         // 72: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil),         // 73: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),           // 74: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),            // 75: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),          // 76: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),            // 77: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),                 // 78: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),               // 79: perdure.v1.RestartRequest
+	(*v1.PurgeRequest)(nil),                 // 80: perdure.v1.PurgeRequest
+	(*v1.CreateClientPromiseRequest)(nil),   // 81: perdure.v1.CreateClientPromiseRequest
+	(*v1.SettleClientPromiseRequest)(nil),   // 82: perdure.v1.SettleClientPromiseRequest
+	(*v1.RegisterCallbackRequest)(nil),      // 83: perdure.v1.RegisterCallbackRequest
+	(*v1.RegisterListenerRequest)(nil),      // 84: perdure.v1.RegisterListenerRequest
+	(*v1.CreateClientTaskRequest)(nil),      // 85: perdure.v1.CreateClientTaskRequest
+	(*v1.AcquireClientTaskRequest)(nil),     // 86: perdure.v1.AcquireClientTaskRequest
+	(*v1.ReleaseClientTaskRequest)(nil),     // 87: perdure.v1.ReleaseClientTaskRequest
+	(*v1.SuspendClientTaskRequest)(nil),     // 88: perdure.v1.SuspendClientTaskRequest
+	(*v1.FulfillClientTaskRequest)(nil),     // 89: perdure.v1.FulfillClientTaskRequest
+	(*v1.FenceClientTaskRequest)(nil),       // 90: perdure.v1.FenceClientTaskRequest
+	(*v1.HeartbeatClientTasksRequest)(nil),  // 91: perdure.v1.HeartbeatClientTasksRequest
+	(*v1.HaltClientTaskRequest)(nil),        // 92: perdure.v1.HaltClientTaskRequest
+	(*v1.ContinueClientTaskRequest)(nil),    // 93: perdure.v1.ContinueClientTaskRequest
+	(*v1.CreateScheduleRequest)(nil),        // 94: perdure.v1.CreateScheduleRequest
+	(*v1.DeleteScheduleRequest)(nil),        // 95: perdure.v1.DeleteScheduleRequest
+	(*v1.AdvanceScheduleRequest)(nil),       // 96: perdure.v1.AdvanceScheduleRequest
+	(*v1.ImportHistoryRequest)(nil),         // 97: perdure.v1.ImportHistoryRequest
+	(*v1.TaskToken)(nil),                    // 98: perdure.v1.TaskToken
+	(*v1.StepHeartbeat)(nil),                // 99: perdure.v1.StepHeartbeat
+	(*v1.SignalSend)(nil),                   // 100: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),                    // 101: perdure.v1.StartSend
+	(*v1.Outcome)(nil),                      // 102: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),                   // 103: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),                      // 104: perdure.v1.Failure
+	(*v1.StartResponse)(nil),                // 105: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),                  // 106: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),                 // 107: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),               // 108: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),               // 109: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),            // 110: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),              // 111: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),          // 112: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),           // 113: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil),         // 114: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),           // 115: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),            // 116: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),              // 117: perdure.v1.RestartResponse
+	(*v1.PurgeResponse)(nil),                // 118: perdure.v1.PurgeResponse
+	(*v1.ClientTaskResponse)(nil),           // 119: perdure.v1.ClientTaskResponse
+	(*v1.FenceClientTaskResponse)(nil),      // 120: perdure.v1.FenceClientTaskResponse
+	(*v1.HeartbeatClientTasksResponse)(nil), // 121: perdure.v1.HeartbeatClientTasksResponse
+	(*v1.ScheduleResponse)(nil),             // 122: perdure.v1.ScheduleResponse
+	(*v1.ImportHistoryResponse)(nil),        // 123: perdure.v1.ImportHistoryResponse
+	(v1.PurgeState)(0),                      // 124: perdure.v1.PurgeState
+	(v1.Reason)(0),                          // 125: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),              // 126: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),                // 127: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),               // 128: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),                  // 129: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),            // 130: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),           // 131: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),              // 132: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),           // 133: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),             // 134: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),          // 135: perdure.v1.ListEntitiesRequest
+	(*v1.GetClientTaskRequest)(nil),         // 136: perdure.v1.GetClientTaskRequest
+	(*v1.SearchPromisesRequest)(nil),        // 137: perdure.v1.SearchPromisesRequest
+	(*v1.SearchClientTasksRequest)(nil),     // 138: perdure.v1.SearchClientTasksRequest
+	(*v1.GetScheduleRequest)(nil),           // 139: perdure.v1.GetScheduleRequest
+	(*v1.SearchSchedulesRequest)(nil),       // 140: perdure.v1.SearchSchedulesRequest
+	(*v1.ExportRequest)(nil),                // 141: perdure.v1.ExportRequest
+	(*v1.DescribeResponse)(nil),             // 142: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),               // 143: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),              // 144: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),                 // 145: perdure.v1.ListResponse
+	(*v1.Task)(nil),                         // 146: perdure.v1.Task
+	(*v1.GraphStatus)(nil),                  // 147: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),             // 148: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),                  // 149: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),            // 150: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil),         // 151: perdure.v1.ListEntitiesResponse
+	(*v1.SearchPromisesResponse)(nil),       // 152: perdure.v1.SearchPromisesResponse
+	(*v1.SearchClientTasksResponse)(nil),    // 153: perdure.v1.SearchClientTasksResponse
+	(*v1.SearchSchedulesResponse)(nil),      // 154: perdure.v1.SearchSchedulesResponse
+	(*v1.ExportResponse)(nil),               // 155: perdure.v1.ExportResponse
+	(*v1.Promise)(nil),                      // 156: perdure.v1.Promise
+	(*v1.ClientTask)(nil),                   // 157: perdure.v1.ClientTask
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	63,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	64,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	65,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	66,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	10,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	67,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	68,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	69,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	70,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	71,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	11,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	12,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	14,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	16,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	13,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	72,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	73,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	9,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
-	8,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	74,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	75,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	76,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	77,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	17,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
-	78,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
-	5,   // 27: perdure.command.v1.Command.import:type_name -> perdure.command.v1.Import
-	7,   // 28: perdure.command.v1.Command.import_done:type_name -> perdure.command.v1.ImportDone
-	79,  // 29: perdure.command.v1.Command.create_client_promise:type_name -> perdure.v1.CreateClientPromiseRequest
-	80,  // 30: perdure.command.v1.Command.settle_client_promise:type_name -> perdure.v1.SettleClientPromiseRequest
-	81,  // 31: perdure.command.v1.Command.register_callback:type_name -> perdure.v1.RegisterCallbackRequest
-	82,  // 32: perdure.command.v1.Command.register_listener:type_name -> perdure.v1.RegisterListenerRequest
-	83,  // 33: perdure.command.v1.Command.create_client_task:type_name -> perdure.v1.CreateClientTaskRequest
-	84,  // 34: perdure.command.v1.Command.acquire_client_task:type_name -> perdure.v1.AcquireClientTaskRequest
-	85,  // 35: perdure.command.v1.Command.release_client_task:type_name -> perdure.v1.ReleaseClientTaskRequest
-	86,  // 36: perdure.command.v1.Command.suspend_client_task:type_name -> perdure.v1.SuspendClientTaskRequest
-	87,  // 37: perdure.command.v1.Command.fulfill_client_task:type_name -> perdure.v1.FulfillClientTaskRequest
-	88,  // 38: perdure.command.v1.Command.fence_client_task:type_name -> perdure.v1.FenceClientTaskRequest
-	89,  // 39: perdure.command.v1.Command.heartbeat_client_tasks:type_name -> perdure.v1.HeartbeatClientTasksRequest
-	90,  // 40: perdure.command.v1.Command.halt_client_task:type_name -> perdure.v1.HaltClientTaskRequest
-	91,  // 41: perdure.command.v1.Command.continue_client_task:type_name -> perdure.v1.ContinueClientTaskRequest
-	3,   // 42: perdure.command.v1.Command.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDelivered
-	92,  // 43: perdure.command.v1.Command.create_schedule:type_name -> perdure.v1.CreateScheduleRequest
-	93,  // 44: perdure.command.v1.Command.delete_schedule:type_name -> perdure.v1.DeleteScheduleRequest
-	94,  // 45: perdure.command.v1.Command.advance_schedule:type_name -> perdure.v1.AdvanceScheduleRequest
-	95,  // 46: perdure.command.v1.Command.import_history:type_name -> perdure.v1.ImportHistoryRequest
-	4,   // 47: perdure.command.v1.UnblocksDelivered.unblocks:type_name -> perdure.command.v1.UnblockRef
-	6,   // 48: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
-	96,  // 49: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	97,  // 50: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
-	18,  // 51: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	15,  // 52: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
-	26,  // 53: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	27,  // 54: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	98,  // 55: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	99,  // 56: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	23,  // 57: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	25,  // 58: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	22,  // 59: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	20,  // 60: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	21,  // 61: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	19,  // 62: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
-	24,  // 63: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
-	28,  // 64: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
-	29,  // 65: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
-	100, // 66: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	98,  // 67: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	99,  // 68: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
-	100, // 69: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	62,  // 70: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	101, // 71: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
-	100, // 72: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	102, // 73: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
-	44,  // 74: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	103, // 75: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	104, // 76: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	105, // 77: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	37,  // 78: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	106, // 79: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	107, // 80: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	108, // 81: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	109, // 82: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	38,  // 83: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	39,  // 84: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	40,  // 85: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	41,  // 86: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	43,  // 87: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	110, // 88: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	111, // 89: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	36,  // 90: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	35,  // 91: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	34,  // 92: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	112, // 93: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	113, // 94: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	114, // 95: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	115, // 96: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	42,  // 97: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
-	116, // 98: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
-	32,  // 99: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
-	33,  // 100: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
-	117, // 101: perdure.command.v1.Reply.client_task:type_name -> perdure.v1.ClientTaskResponse
-	118, // 102: perdure.command.v1.Reply.fence:type_name -> perdure.v1.FenceClientTaskResponse
-	119, // 103: perdure.command.v1.Reply.client_heartbeat:type_name -> perdure.v1.HeartbeatClientTasksResponse
-	31,  // 104: perdure.command.v1.Reply.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDeliveredReply
-	120, // 105: perdure.command.v1.Reply.schedule:type_name -> perdure.v1.ScheduleResponse
-	121, // 106: perdure.command.v1.Reply.import_history:type_name -> perdure.v1.ImportHistoryResponse
-	117, // 107: perdure.command.v1.PromiseAnswer.client_task:type_name -> perdure.v1.ClientTaskResponse
-	96,  // 108: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	96,  // 109: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	15,  // 110: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
-	122, // 111: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	45,  // 112: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	123, // 113: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	124, // 114: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	125, // 115: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	126, // 116: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	127, // 117: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	50,  // 118: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	51,  // 119: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	52,  // 120: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	128, // 121: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	129, // 122: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	130, // 123: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	131, // 124: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	132, // 125: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	49,  // 126: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	133, // 127: perdure.command.v1.Query.client_task:type_name -> perdure.v1.GetClientTaskRequest
-	134, // 128: perdure.command.v1.Query.promises:type_name -> perdure.v1.SearchPromisesRequest
-	135, // 129: perdure.command.v1.Query.client_tasks:type_name -> perdure.v1.SearchClientTasksRequest
-	47,  // 130: perdure.command.v1.Query.messages:type_name -> perdure.command.v1.MessagesQuery
-	48,  // 131: perdure.command.v1.Query.snapshot:type_name -> perdure.command.v1.SnapshotQuery
-	136, // 132: perdure.command.v1.Query.schedule:type_name -> perdure.v1.GetScheduleRequest
-	137, // 133: perdure.command.v1.Query.schedules:type_name -> perdure.v1.SearchSchedulesRequest
-	138, // 134: perdure.command.v1.Query.export:type_name -> perdure.v1.ExportRequest
-	95,  // 135: perdure.command.v1.Query.import_history:type_name -> perdure.v1.ImportHistoryRequest
-	44,  // 136: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	139, // 137: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	140, // 138: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	141, // 139: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	142, // 140: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	109, // 141: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	143, // 142: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	60,  // 143: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	61,  // 144: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	144, // 145: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	145, // 146: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	146, // 147: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	147, // 148: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	148, // 149: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	113, // 150: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	117, // 151: perdure.command.v1.QueryReply.client_task:type_name -> perdure.v1.ClientTaskResponse
-	149, // 152: perdure.command.v1.QueryReply.promises:type_name -> perdure.v1.SearchPromisesResponse
-	150, // 153: perdure.command.v1.QueryReply.client_tasks:type_name -> perdure.v1.SearchClientTasksResponse
-	54,  // 154: perdure.command.v1.QueryReply.messages:type_name -> perdure.command.v1.MessagesReply
-	57,  // 155: perdure.command.v1.QueryReply.snapshot:type_name -> perdure.command.v1.SnapshotReply
-	120, // 156: perdure.command.v1.QueryReply.schedule:type_name -> perdure.v1.ScheduleResponse
-	151, // 157: perdure.command.v1.QueryReply.schedules:type_name -> perdure.v1.SearchSchedulesResponse
-	152, // 158: perdure.command.v1.QueryReply.export:type_name -> perdure.v1.ExportResponse
-	121, // 159: perdure.command.v1.QueryReply.import_history:type_name -> perdure.v1.ImportHistoryResponse
-	55,  // 160: perdure.command.v1.MessagesReply.executes:type_name -> perdure.command.v1.ExecuteMessage
-	56,  // 161: perdure.command.v1.MessagesReply.unblocks:type_name -> perdure.command.v1.UnblockMessage
-	153, // 162: perdure.command.v1.UnblockMessage.promise:type_name -> perdure.v1.Promise
-	153, // 163: perdure.command.v1.SnapshotReply.promises:type_name -> perdure.v1.Promise
-	154, // 164: perdure.command.v1.SnapshotReply.tasks:type_name -> perdure.v1.ClientTask
-	58,  // 165: perdure.command.v1.SnapshotReply.promise_timers:type_name -> perdure.command.v1.SnapshotTimer
-	58,  // 166: perdure.command.v1.SnapshotReply.task_timers:type_name -> perdure.command.v1.SnapshotTimer
-	59,  // 167: perdure.command.v1.SnapshotReply.callbacks:type_name -> perdure.command.v1.SnapshotPair
-	59,  // 168: perdure.command.v1.SnapshotReply.listeners:type_name -> perdure.command.v1.SnapshotPair
-	55,  // 169: perdure.command.v1.SnapshotReply.executes:type_name -> perdure.command.v1.ExecuteMessage
-	4,   // 170: perdure.command.v1.SnapshotReply.unblocks:type_name -> perdure.command.v1.UnblockRef
-	96,  // 171: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	172, // [172:172] is the sub-list for method output_type
-	172, // [172:172] is the sub-list for method input_type
-	172, // [172:172] is the sub-list for extension type_name
-	172, // [172:172] is the sub-list for extension extendee
-	0,   // [0:172] is the sub-list for field type_name
+	65,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	66,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	67,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	68,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	11,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	69,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	70,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	71,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	72,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	73,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	12,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	13,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	15,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	17,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	14,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	74,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	75,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	10,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	9,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
+	76,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	77,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	78,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	79,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	18,  // 25: perdure.command.v1.Command.enter_cut:type_name -> perdure.command.v1.EnterCut
+	80,  // 26: perdure.command.v1.Command.purge:type_name -> perdure.v1.PurgeRequest
+	3,   // 27: perdure.command.v1.Command.purge_many:type_name -> perdure.command.v1.PurgeMany
+	6,   // 28: perdure.command.v1.Command.import:type_name -> perdure.command.v1.Import
+	8,   // 29: perdure.command.v1.Command.import_done:type_name -> perdure.command.v1.ImportDone
+	81,  // 30: perdure.command.v1.Command.create_client_promise:type_name -> perdure.v1.CreateClientPromiseRequest
+	82,  // 31: perdure.command.v1.Command.settle_client_promise:type_name -> perdure.v1.SettleClientPromiseRequest
+	83,  // 32: perdure.command.v1.Command.register_callback:type_name -> perdure.v1.RegisterCallbackRequest
+	84,  // 33: perdure.command.v1.Command.register_listener:type_name -> perdure.v1.RegisterListenerRequest
+	85,  // 34: perdure.command.v1.Command.create_client_task:type_name -> perdure.v1.CreateClientTaskRequest
+	86,  // 35: perdure.command.v1.Command.acquire_client_task:type_name -> perdure.v1.AcquireClientTaskRequest
+	87,  // 36: perdure.command.v1.Command.release_client_task:type_name -> perdure.v1.ReleaseClientTaskRequest
+	88,  // 37: perdure.command.v1.Command.suspend_client_task:type_name -> perdure.v1.SuspendClientTaskRequest
+	89,  // 38: perdure.command.v1.Command.fulfill_client_task:type_name -> perdure.v1.FulfillClientTaskRequest
+	90,  // 39: perdure.command.v1.Command.fence_client_task:type_name -> perdure.v1.FenceClientTaskRequest
+	91,  // 40: perdure.command.v1.Command.heartbeat_client_tasks:type_name -> perdure.v1.HeartbeatClientTasksRequest
+	92,  // 41: perdure.command.v1.Command.halt_client_task:type_name -> perdure.v1.HaltClientTaskRequest
+	93,  // 42: perdure.command.v1.Command.continue_client_task:type_name -> perdure.v1.ContinueClientTaskRequest
+	4,   // 43: perdure.command.v1.Command.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDelivered
+	94,  // 44: perdure.command.v1.Command.create_schedule:type_name -> perdure.v1.CreateScheduleRequest
+	95,  // 45: perdure.command.v1.Command.delete_schedule:type_name -> perdure.v1.DeleteScheduleRequest
+	96,  // 46: perdure.command.v1.Command.advance_schedule:type_name -> perdure.v1.AdvanceScheduleRequest
+	97,  // 47: perdure.command.v1.Command.import_history:type_name -> perdure.v1.ImportHistoryRequest
+	80,  // 48: perdure.command.v1.PurgeMany.purges:type_name -> perdure.v1.PurgeRequest
+	5,   // 49: perdure.command.v1.UnblocksDelivered.unblocks:type_name -> perdure.command.v1.UnblockRef
+	7,   // 50: perdure.command.v1.Import.rows:type_name -> perdure.command.v1.ImportRow
+	98,  // 51: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	99,  // 52: perdure.command.v1.Heartbeat.steps:type_name -> perdure.v1.StepHeartbeat
+	19,  // 53: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	16,  // 54: perdure.command.v1.Deliver.asked:type_name -> perdure.command.v1.EntityRef
+	27,  // 55: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	28,  // 56: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	100, // 57: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	101, // 58: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	24,  // 59: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	26,  // 60: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	23,  // 61: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	21,  // 62: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	22,  // 63: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	20,  // 64: perdure.command.v1.Message.end_child:type_name -> perdure.command.v1.EndChild
+	25,  // 65: perdure.command.v1.Message.start_call:type_name -> perdure.command.v1.StartCall
+	29,  // 66: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	30,  // 67: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	102, // 68: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	100, // 69: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	101, // 70: perdure.command.v1.StartCall.start:type_name -> perdure.v1.StartSend
+	102, // 71: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	64,  // 72: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	103, // 73: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	102, // 74: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	104, // 75: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	46,  // 76: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	105, // 77: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	106, // 78: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	107, // 79: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	39,  // 80: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	108, // 81: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	109, // 82: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	110, // 83: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	111, // 84: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	40,  // 85: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	41,  // 86: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	42,  // 87: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	43,  // 88: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	45,  // 89: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	112, // 90: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	113, // 91: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	38,  // 92: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	37,  // 93: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	36,  // 94: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	114, // 95: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	115, // 96: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	116, // 97: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	117, // 98: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	44,  // 99: perdure.command.v1.Reply.enter_cut:type_name -> perdure.command.v1.EnterCutReply
+	118, // 100: perdure.command.v1.Reply.purge:type_name -> perdure.v1.PurgeResponse
+	32,  // 101: perdure.command.v1.Reply.purge_many:type_name -> perdure.command.v1.PurgeManyReply
+	34,  // 102: perdure.command.v1.Reply.import:type_name -> perdure.command.v1.ImportReply
+	35,  // 103: perdure.command.v1.Reply.import_done:type_name -> perdure.command.v1.ImportDoneReply
+	119, // 104: perdure.command.v1.Reply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	120, // 105: perdure.command.v1.Reply.fence:type_name -> perdure.v1.FenceClientTaskResponse
+	121, // 106: perdure.command.v1.Reply.client_heartbeat:type_name -> perdure.v1.HeartbeatClientTasksResponse
+	33,  // 107: perdure.command.v1.Reply.unblocks_delivered:type_name -> perdure.command.v1.UnblocksDeliveredReply
+	122, // 108: perdure.command.v1.Reply.schedule:type_name -> perdure.v1.ScheduleResponse
+	123, // 109: perdure.command.v1.Reply.import_history:type_name -> perdure.v1.ImportHistoryResponse
+	124, // 110: perdure.command.v1.PurgeManyReply.states:type_name -> perdure.v1.PurgeState
+	119, // 111: perdure.command.v1.PromiseAnswer.client_task:type_name -> perdure.v1.ClientTaskResponse
+	98,  // 112: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	98,  // 113: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	16,  // 114: perdure.command.v1.DeliverReply.full:type_name -> perdure.command.v1.EntityRef
+	125, // 115: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	47,  // 116: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	126, // 117: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	127, // 118: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	128, // 119: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	129, // 120: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	130, // 121: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	52,  // 122: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	53,  // 123: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	54,  // 124: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	131, // 125: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	132, // 126: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	133, // 127: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	134, // 128: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	135, // 129: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	51,  // 130: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	136, // 131: perdure.command.v1.Query.client_task:type_name -> perdure.v1.GetClientTaskRequest
+	137, // 132: perdure.command.v1.Query.promises:type_name -> perdure.v1.SearchPromisesRequest
+	138, // 133: perdure.command.v1.Query.client_tasks:type_name -> perdure.v1.SearchClientTasksRequest
+	49,  // 134: perdure.command.v1.Query.messages:type_name -> perdure.command.v1.MessagesQuery
+	50,  // 135: perdure.command.v1.Query.snapshot:type_name -> perdure.command.v1.SnapshotQuery
+	139, // 136: perdure.command.v1.Query.schedule:type_name -> perdure.v1.GetScheduleRequest
+	140, // 137: perdure.command.v1.Query.schedules:type_name -> perdure.v1.SearchSchedulesRequest
+	141, // 138: perdure.command.v1.Query.export:type_name -> perdure.v1.ExportRequest
+	97,  // 139: perdure.command.v1.Query.import_history:type_name -> perdure.v1.ImportHistoryRequest
+	46,  // 140: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	142, // 141: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	143, // 142: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	144, // 143: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	145, // 144: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	111, // 145: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	146, // 146: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	62,  // 147: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	63,  // 148: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	147, // 149: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	148, // 150: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	149, // 151: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	150, // 152: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	151, // 153: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	115, // 154: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	119, // 155: perdure.command.v1.QueryReply.client_task:type_name -> perdure.v1.ClientTaskResponse
+	152, // 156: perdure.command.v1.QueryReply.promises:type_name -> perdure.v1.SearchPromisesResponse
+	153, // 157: perdure.command.v1.QueryReply.client_tasks:type_name -> perdure.v1.SearchClientTasksResponse
+	56,  // 158: perdure.command.v1.QueryReply.messages:type_name -> perdure.command.v1.MessagesReply
+	59,  // 159: perdure.command.v1.QueryReply.snapshot:type_name -> perdure.command.v1.SnapshotReply
+	122, // 160: perdure.command.v1.QueryReply.schedule:type_name -> perdure.v1.ScheduleResponse
+	154, // 161: perdure.command.v1.QueryReply.schedules:type_name -> perdure.v1.SearchSchedulesResponse
+	155, // 162: perdure.command.v1.QueryReply.export:type_name -> perdure.v1.ExportResponse
+	123, // 163: perdure.command.v1.QueryReply.import_history:type_name -> perdure.v1.ImportHistoryResponse
+	57,  // 164: perdure.command.v1.MessagesReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	58,  // 165: perdure.command.v1.MessagesReply.unblocks:type_name -> perdure.command.v1.UnblockMessage
+	156, // 166: perdure.command.v1.UnblockMessage.promise:type_name -> perdure.v1.Promise
+	156, // 167: perdure.command.v1.SnapshotReply.promises:type_name -> perdure.v1.Promise
+	157, // 168: perdure.command.v1.SnapshotReply.tasks:type_name -> perdure.v1.ClientTask
+	60,  // 169: perdure.command.v1.SnapshotReply.promise_timers:type_name -> perdure.command.v1.SnapshotTimer
+	60,  // 170: perdure.command.v1.SnapshotReply.task_timers:type_name -> perdure.command.v1.SnapshotTimer
+	61,  // 171: perdure.command.v1.SnapshotReply.callbacks:type_name -> perdure.command.v1.SnapshotPair
+	61,  // 172: perdure.command.v1.SnapshotReply.listeners:type_name -> perdure.command.v1.SnapshotPair
+	57,  // 173: perdure.command.v1.SnapshotReply.executes:type_name -> perdure.command.v1.ExecuteMessage
+	5,   // 174: perdure.command.v1.SnapshotReply.unblocks:type_name -> perdure.command.v1.UnblockRef
+	98,  // 175: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	176, // [176:176] is the sub-list for method output_type
+	176, // [176:176] is the sub-list for method input_type
+	176, // [176:176] is the sub-list for extension type_name
+	176, // [176:176] is the sub-list for extension extendee
+	0,   // [0:176] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -6612,6 +6751,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_Restart)(nil),
 		(*Command_EnterCut)(nil),
 		(*Command_Purge)(nil),
+		(*Command_PurgeMany)(nil),
 		(*Command_Import)(nil),
 		(*Command_ImportDone)(nil),
 		(*Command_CreateClientPromise)(nil),
@@ -6633,7 +6773,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_AdvanceSchedule)(nil),
 		(*Command_ImportHistory)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[18].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[19].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
@@ -6648,7 +6788,7 @@ func file_command_v1_command_proto_init() {
 		(*Message_ChildStarted)(nil),
 		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[30].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[31].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -6674,6 +6814,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Restart)(nil),
 		(*Reply_EnterCut)(nil),
 		(*Reply_Purge)(nil),
+		(*Reply_PurgeMany)(nil),
 		(*Reply_Import)(nil),
 		(*Reply_ImportDone)(nil),
 		(*Reply_ClientTask)(nil),
@@ -6683,7 +6824,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Schedule)(nil),
 		(*Reply_ImportHistory)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[46].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[48].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -6708,7 +6849,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Export)(nil),
 		(*Query_ImportHistory)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[53].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[55].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -6740,7 +6881,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

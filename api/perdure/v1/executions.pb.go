@@ -133,6 +133,8 @@ const (
 	PurgeState_PURGE_STATE_DELETED PurgeState = 2
 	// Too much for one piece: the rest is deleted soon. Until then the id is in use.
 	PurgeState_PURGE_STATE_BEGUN PurgeState = 3
+	// Only in the answer to many purges at once: nothing is deleted. A purge of its own deletes it, or says why it is kept.
+	PurgeState_PURGE_STATE_LEFT PurgeState = 4
 )
 
 // Enum value maps for PurgeState.
@@ -142,12 +144,14 @@ var (
 		1: "PURGE_STATE_ABSENT",
 		2: "PURGE_STATE_DELETED",
 		3: "PURGE_STATE_BEGUN",
+		4: "PURGE_STATE_LEFT",
 	}
 	PurgeState_value = map[string]int32{
 		"PURGE_STATE_UNSPECIFIED": 0,
 		"PURGE_STATE_ABSENT":      1,
 		"PURGE_STATE_DELETED":     2,
 		"PURGE_STATE_BEGUN":       3,
+		"PURGE_STATE_LEFT":        4,
 	}
 )
 
@@ -2424,13 +2428,14 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\fREUSE_ALWAYS\x10\x02*>\n" +
 	"\tReadLevel\x12\x1b\n" +
 	"\x17READ_LEVEL_LINEARIZABLE\x10\x00\x12\x14\n" +
-	"\x10READ_LEVEL_STALE\x10\x01*q\n" +
+	"\x10READ_LEVEL_STALE\x10\x01*\x87\x01\n" +
 	"\n" +
 	"PurgeState\x12\x1b\n" +
 	"\x17PURGE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12PURGE_STATE_ABSENT\x10\x01\x12\x17\n" +
 	"\x13PURGE_STATE_DELETED\x10\x02\x12\x15\n" +
-	"\x11PURGE_STATE_BEGUN\x10\x03*W\n" +
+	"\x11PURGE_STATE_BEGUN\x10\x03\x12\x14\n" +
+	"\x10PURGE_STATE_LEFT\x10\x04*W\n" +
 	"\vRestartFrom\x12\x16\n" +
 	"\x12RESTART_FROM_START\x10\x00\x12\x16\n" +
 	"\x12RESTART_FROM_EVENT\x10\x01\x12\x18\n" +

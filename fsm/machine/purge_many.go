@@ -1,0 +1,78 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/id"
+)
+
+const (
+	// MaxPurges bounds the purges of one command.
+	MaxPurges = 64
+	// purgeEntries bounds the journal entries that the purges of one command read together.
+	purgeEntries = 1024
+)
+
+// applyPurgeMany purges executions that have ended and settled promises of no execution. Each purge is decided as applyPurge
+// decides it, but only what takes little is deleted: promises, and executions that purgeLeaf deletes. The others are left to
+// commands of their own, which delete them in parts or say why they are kept. An execution that has ended has no expirations to run
+// first. The command is idempotent: what is gone is answered as absent, and so is an id that is named a second time.
+func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	purges, ns := cmd.GetPurgeMany().GetPurges(), cmd.Namespace
+	if n := len(purges); n == 0 || n > MaxPurges {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d purges in one command, must be 1 to %d", n, MaxPurges).
+			With("namespace", ns).With("rule", rulePurge)
+	}
+	for _, req := range purges {
+		if refused := t.m.mustOwn(ns, req.Id); refused != nil {
+			return nil, refused
+		}
+	}
+	t.level = max(t.level, state.LevelPurges)
+	reply := &commandv1.PurgeManyReply{States: make([]perdurev1.PurgeState, 0, len(purges))}
+	unread := &execution{ns: ns} // memory for those that are not in the cache
+	for left := uint64(purgeEntries); len(reply.States) < len(purges); {
+		s, entries := t.purgeOfMany(unread, purges[len(reply.States)], left)
+		if entries > left {
+			break
+		}
+		left -= entries
+		reply.States = append(reply.States, s)
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_PurgeMany{PurgeMany: reply}}, nil
+}
+
+// purgeOfMany runs one purge of many. entries is how many journal entries it reads; if that is more than left, it has done
+// nothing. ex is memory for the execution.
+func (t *txn) purgeOfMany(ex *execution, req *perdurev1.PurgeRequest, left uint64) (s perdurev1.PurgeState, entries uint64) {
+	ns := ex.ns
+	if id.ValidateRoot(req.Id) != nil {
+		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
+	}
+	if cached := t.m.cache.get(ns, req.Id); cached != nil {
+		ex = cached
+	} else {
+		var ok bool
+		if ex.h, ok = t.stored().Header(ns, req.Id); !ok {
+			s, refused := t.purgePromise(ns, req)
+			if refused != nil {
+				s = perdurev1.PurgeState_PURGE_STATE_LEFT
+			}
+			return s, 0
+		}
+	}
+	h := &ex.h
+	switch {
+	case req.Incarnation != 0 && req.Incarnation != h.Incarnation:
+		return perdurev1.PurgeState_PURGE_STATE_ABSENT, 0
+	case h.Purge != "" || h.Events > sweepBudget || t.mayPurge(ex, req) != nil:
+		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
+	case h.Events > left:
+		return 0, h.Events
+	case t.purgeLeaf(ex):
+		return perdurev1.PurgeState_PURGE_STATE_DELETED, h.Events
+	}
+	return perdurev1.PurgeState_PURGE_STATE_LEFT, h.Events
+}

@@ -1,0 +1,260 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
+)
+
+const left = perdurev1.PurgeState_PURGE_STATE_LEFT
+
+func purgeManyCmd(ids ...string) *commandv1.Command {
+	many := &commandv1.PurgeMany{}
+	for _, id := range ids {
+		many.Purges = append(many.Purges, &perdurev1.PurgeRequest{Id: id, Force: true})
+	}
+	return &commandv1.Command{Namespace: ns, Kind: &commandv1.Command_PurgeMany{PurgeMany: many}}
+}
+
+// purgeMany applies a purge of many to the only partition.
+func (w *world) purgeMany(ids ...string) []perdurev1.PurgeState {
+	w.t.Helper()
+	return w.do(purgeManyCmd(ids...)).GetPurgeMany().GetStates()
+}
+
+// wantStates compares the answer to a purge of many.
+func wantStates(t *testing.T, what string, got []perdurev1.PurgeState, want ...perdurev1.PurgeState) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s: answered %v, want %v", what, got, want)
+	}
+}
+
+// One command purges what takes little, and nothing else: what is open, young, of another incarnation or large stays whole. Its
+// repetition finds what is gone absent, and so does an id that is named twice.
+func TestPurgeMany(t *testing.T) {
+	w := newWorld(t, 1)
+	for _, id := range []string{"done", "failed", "again"} {
+		w.commit(w.begin(id, "f"), map[bool]string{true: "step s -> x; return x", false: "fail e:x"}[id != "failed"])
+	}
+	w.begin("open", "f")
+	v := w.begin("parent", "f")
+	w.commit(v, "child g x; return x") // the child is open
+	w.commit(w.begin("waited", "f"), "sleep 50; return x")
+	w.do(createPromiseCmd("pending", 50_000))
+	w.do(createPromiseCmd("settled", 50_000))
+	w.do(settlePromiseCmd("settled", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, "1"))
+	ids := []string{"done", "open", "parent", "done", "failed", "nothing", "waited", "settled", "pending", "settled", "a:0"}
+	want := []perdurev1.PurgeState{deleted, left, left, absent, deleted, absent, left, deleted, left, absent, left}
+	wantStates(t, "first", w.purgeMany(ids...), want...)
+	w.sound(w.parts[0])
+	for i, id := range ids {
+		if rows := w.left(id, 0); (want[i] == left && id != "a:0") != (len(rows) > 0) {
+			t.Errorf("of %s are left %q", id, rows)
+		}
+	}
+	for i, s := range want {
+		if s == deleted {
+			want[i] = absent
+		}
+	}
+	wantStates(t, "repeated", w.purgeMany(ids...), want...)
+
+	other := purgeManyCmd("again", "again", "again", "again")
+	for i, change := range []func(*perdurev1.PurgeRequest){
+		func(r *perdurev1.PurgeRequest) { r.Incarnation = 77 },
+		func(r *perdurev1.PurgeRequest) { r.Force = false },
+		func(r *perdurev1.PurgeRequest) { r.EndedBeforeMs = w.describe("again").ClosedMs },
+		func(r *perdurev1.PurgeRequest) { r.Incarnation = w.describe("again").Incarnation },
+	} {
+		change(other.GetPurgeMany().Purges[i])
+	}
+	wantStates(t, "by incarnation and age", w.do(other).GetPurgeMany().GetStates(), absent, left, left, deleted)
+}
+
+// A purge of many leaves the id's next incarnation alone, and what a worker of the former one sends afterwards effects nothing.
+func TestPurgeManyAndTheNextIncarnation(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("a", "f")
+	was := w.describe("a")
+	late := *v
+	w.commit(v, "step s -> x; return x")
+	named := purgeManyCmd("a")
+	named.GetPurgeMany().Purges[0].Incarnation = was.Incarnation
+	wantStates(t, "first", w.do(named).GetPurgeMany().GetStates(), deleted)
+	next := w.begin("a", "f")
+	w.commitRefused(&late, "step t -> z", perdurev1.Reason_REASON_STALE_TASK, "")
+	wantStates(t, "late repetition", w.do(named).GetPurgeMany().GetStates(), absent)
+	wantStates(t, "of what is open", w.purgeMany("a"), left)
+	w.commit(next, "return x")
+	wantStates(t, "late repetition of the end", w.do(named).GetPurgeMany().GetStates(), absent)
+	if got := w.course("a"); got != "started completed" {
+		t.Errorf("the new incarnation is %s", got)
+	}
+	// An execution that is a new incarnation by a restart has rows of the former one: it is left to a purge of its own.
+	w.do(restartCmd(w.request(), "a", fromStart, 0))
+	w.tick()
+	w.do(terminateCmd("a", "enough"))
+	wantStates(t, "restarted", w.purgeMany("a"), left)
+	w.sound(w.parts[0])
+	if got := w.purge("a"); got != deleted {
+		t.Errorf("by a command of its own: %v", got)
+	}
+}
+
+// A refused command of many changes nothing: with too many purges, with none, with one of another partition.
+func TestPurgeManyRefused(t *testing.T) {
+	w := newWorld(t, 2)
+	var ids []string
+	for n := 0; len(ids) < MaxPurges+1; n++ {
+		if id := fmt.Sprintf("e-%d", n); state.PartitionOf(ns, id, 2) == 0 {
+			ids = append(ids, id)
+		}
+	}
+	elsewhere := "e-0"
+	for n := 0; state.PartitionOf(ns, elsewhere, 2) == 0; n++ {
+		elsewhere = fmt.Sprintf("e-%d", n)
+	}
+	w.commit(w.begin(ids[0], "f"), "return x")
+	w.refused(purgeManyCmd(ids...), perdurev1.Reason_REASON_BAD_REQUEST)
+	w.refused(purgeManyCmd(), perdurev1.Reason_REASON_BAD_REQUEST)
+	e := w.refused(purgeManyCmd(ids[0], elsewhere), perdurev1.Reason_REASON_TRY_LATER)
+	if e.Meta["id"] != elsewhere {
+		t.Errorf("refused for %q: %v", e.Meta["id"], e)
+	}
+	got := w.purgeMany(ids[:MaxPurges]...)
+	if len(got) != MaxPurges || got[0] != deleted || got[1] != absent {
+		t.Errorf("purged: %v", got)
+	}
+}
+
+// A parent with a spread child, and the child, are each purged where they are; the child only when its end has reached its parent.
+func TestPurgeManyOfSpread(t *testing.T) {
+	w := newWorld(t, 2)
+	v := w.begin("a", "f")
+	w.commit(v, "child g in spread")
+	w.ship()
+	child := w.only("w2", "g")
+	w.commit(child, "return 1")
+	at := func(id string) perdurev1.PurgeState {
+		reply := w.apply(w.at(id), &commandv1.Entry{Commands: []*commandv1.Command{purgeManyCmd(id)}}).Replies[0]
+		if e := wire.ReplyError(reply); e != nil {
+			t.Fatal(e)
+		}
+		return reply.GetPurgeMany().GetStates()[0]
+	}
+	if got := at(child.token.Id); got != deleted {
+		t.Errorf("the child: %v", got)
+	}
+	w.ship()
+	if got := w.course("a"); got != "started scheduled started completed" {
+		t.Errorf("the parent is %s", got)
+	}
+	w.commit(v, "return x")
+	if got := at("a"); got != left { // it has a proxy promise
+		t.Errorf("the parent: %v", got)
+	}
+	for _, p := range w.parts {
+		w.sound(p)
+	}
+}
+
+// The purges of one command read a bounded number of journal entries. The answer says how many of them were tried, one at least.
+func TestPurgeManyEntries(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	var ids []string
+	for n := range 6 {
+		id := fmt.Sprintf("long-%d", n)
+		ids = append(ids, id)
+		v := w.begin(id, "f")
+		for range 2 {
+			w.commit(v, strings.TrimSuffix(strings.Repeat("step s -> x; ", 75), "; "))
+		}
+		w.commit(v, "return x") // 452 entries
+	}
+	v := w.begin("longest", "f")
+	for range 4 {
+		w.commit(v, strings.TrimSuffix(strings.Repeat("step s -> x; ", 75), "; "))
+	}
+	w.commit(v, "return x")
+	ids = append(ids, "longest", "nothing")
+	wantStates(t, "first", w.purgeMany(ids...), deleted, deleted)
+	wantStates(t, "second", w.purgeMany(ids[2:]...), deleted, deleted)
+	wantStates(t, "third", w.purgeMany(ids[4:]...), deleted, deleted, left, absent)
+	w.sound(w.parts[0])
+}
+
+// What one command purges leaves the same state as purges one by one, whatever the executions have done, and whether the replica
+// has started again before.
+func TestPurgeManyIsPurges(t *testing.T) {
+	ops := []string{
+		"return x", "fail e:x", "step s -> x; random 8; time 5; return x", "intent s; return x", "nothing", "sleep 50; return x",
+		"wait go timeout=10", "promise p; return x", "child g x; return x", "continue in", "return x", "return x",
+	}
+	final := map[string]string{}
+	for _, how := range []string{"one by one", "at once", "at once after a start"} {
+		w := newWorld(t, 1)
+		var ids []string
+		for i, op := range ops {
+			id := fmt.Sprintf("e-%02d", i)
+			ids = append(ids, id)
+			w.commit(w.begin(id, "f-"+id), op)
+		}
+		w.pass(60)
+		for _, child := range w.take("w2", 9, "g") {
+			w.commit(child, "return 1")
+		}
+		for _, id := range ids {
+			w.one(terminateCmd(id, "enough"))
+		}
+		w.pass(60)
+		own := ids
+		if how != "one by one" {
+			if how != "at once" {
+				w.open(w.parts[0])
+			}
+			states := w.purgeMany(ids...)
+			own = nil
+			for i, s := range states {
+				if s != deleted {
+					own = append(own, ids[i])
+				}
+			}
+			if len(states) != len(ids) || len(own) == 0 || len(own) > len(ids)-5 {
+				t.Fatalf("%s: %v", how, states)
+			}
+		}
+		for _, id := range own {
+			if got := w.purge(id); got != deleted {
+				t.Fatalf("%s: %s: %v", how, id, got)
+			}
+		}
+		w.sound(w.parts[0])
+		for _, id := range ids {
+			final[how] += strings.Join(w.left(id, 0), "\n")
+		}
+	}
+	if final["one by one"] != "" || final["at once"] != "" || final["at once after a start"] != "" {
+		t.Errorf("left: %v", final)
+	}
+}
+
+// A cluster below its level knows no purges of many; the state's level rises by the first.
+func TestPurgeManyLevel(t *testing.T) {
+	w := newWorldAt(t, state.LevelFunctions, 1)
+	w.commit(w.begin("a", "f"), "return x")
+	if level, _ := LevelOf(purgeManyCmd("a")); level != state.LevelPurges {
+		t.Errorf("it may be proposed from level %d on", level)
+	}
+	wantStates(t, "first", w.purgeMany("a"), deleted)
+	if got := w.parts[0].m.feature; got != state.LevelPurges {
+		t.Errorf("the state is at level %d", got)
+	}
+}
