@@ -6,8 +6,9 @@
 // is kept, too.
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
-// few partitions at once, and proposes a purge for each id that is over. The state machine checks each again and deletes it. A crash loses
-// only the position; the next round begins at the front.
+// few partitions at once, and proposes purges of what is over, many in one command. What takes more than such a command may read, or
+// what it does not delete, gets a command of its own. The state machine checks each again and deletes it. A crash loses only the
+// position; the next round begins at the front.
 package retention
 
 import (
@@ -21,6 +22,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/machine"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/internal/clock"
@@ -276,26 +278,74 @@ func (x *Retention) count(partition uint32, n int) {
 	}
 }
 
-// purge proposes the purges of a piece together, so that they share log entries. It returns how many are gone; ok is false
-// when the round has to end.
+// purge proposes the purges of a piece. It returns how many are gone; ok is false when the round has to end.
 func (x *Retention) purge(r Replica, found []query.Ended) (purged int, ok bool) {
 	ctx, cancel := context.WithTimeout(x.o.Lifetime, proposeWithin)
 	defer cancel()
+	if r.Gate(&commandv1.Command{Kind: &commandv1.Command_PurgeMany{}}) == nil {
+		if purged, found, ok = purgeMany(ctx, r, found); !ok {
+			return purged, false
+		}
+	}
+	single, ok := purgeEach(ctx, r, found)
+	return purged + single, ok
+}
+
+// request is the purge of what was found.
+func request(e query.Ended) *perdurev1.PurgeRequest {
+	return &perdurev1.PurgeRequest{Id: e.ID, EndedBeforeMs: e.EndedMS + 1}
+}
+
+// mayFollow reports whether a refusal of a purge does not end the round.
+func mayFollow(r Replica, err error) bool {
+	var refused *api.Error
+	return errors.As(err, &refused) && (refused.Reason == perdurev1.Reason_REASON_RULE_BROKEN ||
+		refused.Reason == perdurev1.Reason_REASON_TRY_LATER && r.Serving())
+}
+
+// purgeMany proposes commands of many purges, one after the other. It returns how many are gone, and those that such commands leave
+// to purges of their own; ok is false when the round has to end.
+func purgeMany(ctx context.Context, r Replica, found []query.Ended) (purged int, left []query.Ended, ok bool) {
+	for len(found) > 0 {
+		many := &commandv1.PurgeMany{}
+		for _, e := range found {
+			if len(many.Purges) == machine.MaxPurges || e.Namespace != found[0].Namespace {
+				break
+			}
+			many.Purges = append(many.Purges, request(e))
+		}
+		reply, err := r.Propose(ctx, &commandv1.Command{Namespace: found[0].Namespace, Kind: &commandv1.Command_PurgeMany{PurgeMany: many}})
+		states := reply.GetPurgeMany().GetStates()
+		if err != nil || len(states) == 0 || len(states) > len(many.Purges) {
+			return purged, nil, false
+		}
+		for i, s := range states {
+			if s == perdurev1.PurgeState_PURGE_STATE_LEFT {
+				left = append(left, found[i])
+			} else {
+				purged++
+			}
+		}
+		found = found[len(states):]
+	}
+	return purged, left, true
+}
+
+// purgeEach proposes a purge for each of what was found, together, so that they share log entries.
+func purgeEach(ctx context.Context, r Replica, found []query.Ended) (purged int, ok bool) {
 	outcomes := make(chan error, len(found))
 	for _, e := range found {
 		go func() {
-			_, err := r.Propose(ctx, &commandv1.Command{Namespace: e.Namespace, Id: e.ID, Kind: &commandv1.Command_Purge{
-				Purge: &perdurev1.PurgeRequest{Id: e.ID, EndedBeforeMs: e.EndedMS + 1}}})
+			_, err := r.Propose(ctx, &commandv1.Command{Namespace: e.Namespace, Id: e.ID, Kind: &commandv1.Command_Purge{Purge: request(e)}})
 			outcomes <- err
 		}()
 	}
 	ok = true
 	for range found {
-		refused := (*api.Error)(nil)
 		switch err := <-outcomes; {
 		case err == nil:
 			purged++
-		case errors.As(err, &refused) && (refused.Reason == perdurev1.Reason_REASON_RULE_BROKEN || refused.Reason == perdurev1.Reason_REASON_TRY_LATER && r.Serving()):
+		case mayFollow(r, err):
 			// It has an open child, say: a later round finds it again.
 		default:
 			ok = false

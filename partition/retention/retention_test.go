@@ -14,6 +14,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/machine"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
@@ -28,6 +29,12 @@ type partition struct {
 	gate    *api.Error
 	deletes bool
 	listed  map[string][]byte // the listing's keys by id
+	// noMany: some member does not know purges of many. leaves are the ids that such commands leave, tried bounds their answers; 0 for none.
+	noMany bool
+	leaves map[string]bool
+	tried  int
+	// commands counts the purges of many, singles those of one.
+	commands, singles int
 }
 
 func newPartition() *partition {
@@ -50,17 +57,55 @@ func (p *partition) settled(ns, id string, settledMS int64) {
 
 func (p *partition) ID() uint32                            { return p.id }
 func (p *partition) Serving() bool                         { return true }
-func (p *partition) Gate(*commandv1.Command) *api.Error    { return p.gate }
 func (p *partition) View(f func(state.Reader) error) error { return f(p.r) }
 
+func (p *partition) Gate(cmd *commandv1.Command) *api.Error {
+	if _, many := cmd.Kind.(*commandv1.Command_PurgeMany); many && p.noMany {
+		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "purges of many need a higher level")
+	}
+	return p.gate
+}
+
 func (p *partition) Propose(_ context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if refused := p.Gate(cmd); refused != nil {
+		return nil, refused
+	}
+	if many := cmd.GetPurgeMany(); many != nil {
+		p.commands++
+		if n := len(many.Purges); n > machine.MaxPurges {
+			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d purges in one command", n)
+		}
+		reply := &commandv1.PurgeManyReply{}
+		for i, req := range many.Purges {
+			if i > 0 && i == p.tried {
+				break
+			}
+			s := perdurev1.PurgeState_PURGE_STATE_LEFT
+			if p.deletes && !p.leaves[req.Id] {
+				s = p.delete(cmd.Namespace, req)
+			}
+			reply.States = append(reply.States, s)
+		}
+		return &commandv1.Reply{Kind: &commandv1.Reply_PurgeMany{PurgeMany: reply}}, nil
+	}
+	p.singles++
 	if !p.deletes {
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "part of it is open")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.r.Apply([]state.Write{{Key: p.listed[cmd.Namespace+"/"+cmd.GetPurge().Id]}})
+	p.delete(cmd.Namespace, cmd.GetPurge())
 	return &commandv1.Reply{}, nil
+}
+
+// delete deletes what a purge names, if it is there.
+func (p *partition) delete(ns string, req *perdurev1.PurgeRequest) perdurev1.PurgeState {
+	key := p.listed[ns+"/"+req.Id]
+	if key == nil {
+		return perdurev1.PurgeState_PURGE_STATE_ABSENT
+	}
+	p.r.Apply([]state.Write{{Key: key}})
+	return perdurev1.PurgeState_PURGE_STATE_DELETED
 }
 
 // rounds is a clock that lets a retention run so many rounds, each an hour after the last, and calls after between them.
@@ -261,5 +306,43 @@ func TestPartitions(t *testing.T) {
 	}
 	if left != kept {
 		t.Errorf("%d are left, want %d", left, kept)
+	}
+}
+
+// A round purges many ids by each command, of one namespace, and those that such a command does not try by the next. What it leaves
+// gets a purge of its own. While a member does not know such commands, each id gets its own.
+func TestPurgesOfMany(t *testing.T) {
+	const each = 100 // of a namespace: in a piece of 128 are both
+	for _, c := range []struct {
+		name              string
+		noMany            bool
+		leaves            []string
+		tried             int
+		commands, singles int
+	}{
+		{"at once", false, nil, 0, 5, 0}, // 64 and 36 of a and 28 of b, then 64 and 8
+		{"some are left", false, []string{"a3", "b99"}, 0, 5, 2},
+		{"ten of each command are tried", false, nil, 10, 21, 0}, // 10, 3, 8 times ten and less
+		{"a member does not know it", true, nil, 0, 0, 2 * each},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPartition()
+			p.noMany, p.tried, p.leaves = c.noMany, c.tried, map[string]bool{}
+			for _, id := range c.leaves {
+				p.leaves[id] = true
+			}
+			for i := range each {
+				p.ended("a", "f", fmt.Sprint("a", i), 0)
+				p.ended("b", "f", fmt.Sprint("b", i), 0)
+			}
+			run(t, p, []string{"1h"}, 1, func(x *Retention, left int) {
+				if st := x.Status(); left == 0 && (st.Purged != 2*each || st.Waiting != 0) {
+					t.Errorf("%d of %d were purged, %d wait", st.Purged, 2*each, st.Waiting)
+				}
+			})
+			if p.commands != c.commands || p.singles != c.singles {
+				t.Errorf("%d commands of many and %d of one, want %d and %d", p.commands, p.singles, c.commands, c.singles)
+			}
+		})
 	}
 }
