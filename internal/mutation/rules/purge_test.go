@@ -72,6 +72,38 @@ var purgeBugs = []mutation.Bug{
 		From: "case !h.Status.Terminal():", To: "case !h.Status.Terminal() && h.ID == \"\":", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: their number is bounded",
+		From: "n == 0 || n > MaxPurges {", To: "n == 0 {", Tests: "TestPurgeManyRefused",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: none is of another partition",
+		From: "\t\tif refused := t.m.mustOwn(ns, req.Id); refused != nil {\n", To: "\t\tif refused := t.m.mustOwn(ns, req.Id); refused != nil && ns == \"\" {\n", Tests: "TestPurgeManyRefused",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: the entries that they read are bounded",
+		From: "\t\tif entries > left {\n", To: "\t\tif entries > left && entries == 0 {\n", Tests: "TestPurgeManyEntries",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: another incarnation than the one that is named stays",
+		From: "req.Incarnation != 0 && req.Incarnation != h.Incarnation:", To: "req.Incarnation > 1<<40:", Tests: "TestPurgeMany TestPurgeManyAndTheNextIncarnation",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: each is decided as one of its own",
+		From: " || t.mayPurge(ex, req) != nil:", To: ":", Tests: "TestPurgeMany",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "purge: an ended execution is deleted with its promise and its task",
+		From: "[]keys.Family{keys.Promise, keys.Task, keys.Header} {", To: "[]keys.Family{keys.Promise, keys.Header} {", Tests: "TestPurgeMany TestPurgeManyIsPurges",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: what a command of many did not try is proposed again",
+		From: "found = found[len(states):]", To: "found = found[len(many.Purges):]", Tests: "TestPurgesOfMany",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: what a command of many leaves gets its own",
+		From: "left = append(left, found[i])", To: "left = append(left[:0], found[i])", Tests: "TestPurgesOfMany",
+	},
+	{
 		File: "partition/retention/newest.go", Rule: "retention: the latest to end are kept",
 		From: "e.EndedMS > of.at[0] {", To: "e.EndedMS < of.at[0] {", Tests: "TestKeep",
 	},
