@@ -247,12 +247,18 @@ func FuzzEnvelope(f *testing.F) {
 	s := New(Options{Store: sandbox.Store()})
 	stage(f, s, sandbox)
 	before := stored(f, sandbox)
+	inputs := 0
 	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) > maxRequest {
+			t.Skip("no port takes it")
+		}
 		status := answers(t, s, body)
-		if after := stored(t, sandbox); after != before {
-			if status != 200 && status != 300 {
-				t.Errorf("refused %q changed the state\n%s\n%s", body, before, after)
-			}
+		after := stored(t, sandbox)
+		if after != before && status != 200 && status != 300 {
+			t.Errorf("refused %q changed the state\n%s\n%s", body, before, after)
+		}
+		// The stage's clock stands still, so the sandbox keeps the answer of every input.
+		if inputs++; after != before || inputs%200 == 0 {
 			stage(t, s, sandbox)
 		}
 	})
