@@ -79,23 +79,25 @@ func (find Search) Visit(r state.Reader, from []byte, maxKeys int, wants func(na
 	return next, err
 }
 
-// EndedPromises finds settled promises of no execution likewise; an id with a ':' is an operation's, or named like one.
+// EndedPromises finds settled promises of no execution likewise, as of the partition's clock. It skips those of clients that
+// another promise still needs; of a tree whose promises are all settled, each pass finds those with nothing below them.
 func EndedPromises(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
 	family := []byte{byte(keys.Promise)}
 	lower := family
 	if len(from) > 0 {
 		lower = from
 	}
+	now, err := state.MetaNumber(r, state.MetaClock)
+	if err != nil {
+		return nil, nil, err
+	}
 	var bad error
 	err = r.Scan(lower, keys.After(family), func(key, value []byte) bool {
-		if maxKeys == 0 || len(found) >= most {
+		if maxKeys <= 0 || len(found) >= most {
 			next = bytes.Clone(key)
 			return false
 		}
 		maxKeys--
-		if bytes.IndexByte(key, ':') >= 0 {
-			return true
-		}
 		p, err := recovery.DecodePromise(value)
 		var ns string
 		if err == nil {
@@ -105,10 +107,23 @@ func EndedPromises(r state.Reader, from []byte, maxKeys, most int, before Before
 			bad = &state.CorruptError{What: "promise", Key: bytes.Clone(key), Detail: err.Error()}
 			return false
 		}
-		if p.Target != "" || state.OfGraph(p) || !p.State.Settled() {
+		client := state.OfClient(p)
+		if !client && (p.Target != "" || state.OfGraph(p) || strings.IndexByte(p.ID, ':') >= 0) {
+			return true // of an execution or an entity
+		}
+		p = p.At(int64(now)) // nothing has settled one whose deadline nobody waits for
+		ms, ok := before.Of(ns, "")
+		if !ok || !p.State.Settled() || p.SettledAt >= ms {
 			return true
 		}
-		if ms, ok := before.Of(ns, ""); ok && p.SettledAt < ms {
+		if client {
+			var reads int
+			if ok, reads, bad = leavesNothing(r, ns, p.ID, int64(now)); bad != nil {
+				return false
+			}
+			maxKeys -= reads
+		}
+		if ok {
 			found = append(found, Ended{Namespace: ns, ID: p.ID, EndedMS: p.SettledAt})
 		}
 		return true

@@ -3,7 +3,7 @@
 //
 // A count is of each function in each namespace, and of the promises of no execution in each namespace. It is the cluster's: each
 // partition keeps its part of it, rounded up, the latest to end. What ended in the same millisecond as the last one that is kept
-// is kept, too.
+// is kept, too. A client promise is deleted, and counts, once no promise is below it and all above it are settled.
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
 // few partitions at once, and proposes purges of what is over, many in one command. What takes more than such a command may read, or

@@ -185,4 +185,28 @@ var purgeBugs = []mutation.Bug{
 		File: "partition/group/pending.go", Rule: "quota: a command whose outcome is known is not under way",
 		From: "\tp.charge.Release()\n", To: "", Tests: "TestQuota", Pkg: "partition", Hangs: 30_000_000_000,
 	},
+	{
+		File: "fsm/query/ended_client.go", Rule: "retention: a promise with others below it stays", Pkg: "fsm/machine",
+		From: "\t\tok = false\n\t\treturn false", To: "\t\treturn false", Tests: "TestPurgeClientPromises",
+	},
+	{
+		File: "fsm/query/ended_client.go", Rule: "retention: a step of a pending execution stays", Pkg: "fsm/machine",
+		From: "ok = p.At(now).State.Settled()", To: "_ = p.At(now).State.Settled()", Tests: "TestPurgeClientPromises",
+	},
+	{
+		File: "fsm/query/ended_client.go", Rule: "retention: a step of a step is below it", Pkg: "fsm/machine",
+		From: "\t\treturn \".\"\n", To: "\t\treturn \":\"\n", Tests: "TestPurgeClientPromises",
+	},
+	{
+		File: "fsm/query/ended_client.go", Rule: "retention: an id's parent ends at its last joint", Pkg: "fsm/machine",
+		From: "objectID[:max(origin, strings.LastIndexByte(objectID, '.'))]", To: "objectID[:origin]", Tests: "TestPurgeClientPromises",
+	},
+	{
+		File: "fsm/query/ended.go", Rule: "retention: a promise whose deadline nobody waited for goes", Pkg: "fsm/machine",
+		From: "p = p.At(int64(now))", To: "_ = p.At(int64(now))", Tests: "TestPurgeClientPromises",
+	},
+	{
+		File: "fsm/query/ended.go", Rule: "retention: client tasks go with their promises", Pkg: "fsm/machine",
+		From: "client := state.OfClient(p)", To: "client := state.OfClient(p) && p.Target == \"\"", Tests: "TestPurgeClientPromises",
+	},
 }
