@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ServeNotReady serves the HTTP port of a node that has no cluster yet: /healthz, and 503 with the reason for every other
-// path. leave closes the port, so that the node can open it.
+// ServeNotReady serves the HTTP port of a node that has no cluster yet: /healthz, Resonate's /health, and 503 with the reason
+// for every other path. leave closes the port, so that the node can open it.
 func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave func(), err error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -40,7 +40,9 @@ func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave fun
 // will never serve it.
 func notReady(why func() error) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	for _, alive := range []string{"GET /healthz", "GET /health"} {
+		mux.HandleFunc(alive, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not ready\n"+why().Error(), http.StatusServiceUnavailable)
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNotReadyPaths: a node that has no cluster yet is not ready at any path, whatever it will serve there, and says why.
+// TestNotReadyPaths: a node that has no cluster yet is alive, and not ready at any other path, whatever it will serve there, and says why.
 func TestNotReadyPaths(t *testing.T) {
 	h := notReady(func() error { return errors.New("no cluster yet") })
 	for _, c := range []struct {
@@ -16,6 +16,7 @@ func TestNotReadyPaths(t *testing.T) {
 		status       int
 	}{
 		{http.MethodGet, "/healthz", http.StatusOK},
+		{http.MethodGet, "/health", http.StatusOK}, // of the Resonate protocol: always 200
 		{http.MethodGet, "/readyz", http.StatusServiceUnavailable},
 		{http.MethodPost, "/", http.StatusServiceUnavailable}, // requests of the Resonate protocol
 		{http.MethodGet, "/poll/group/pid", http.StatusServiceUnavailable},

@@ -20,4 +20,8 @@ var resonateBugs = []mutation.Bug{
 		File: "rpc/waiting.go", Rule: "resonate: a node without a cluster is not ready, not a server of another protocol",
 		From: `mux.HandleFunc("/", func`, To: `mux.HandleFunc("GET /readyz", func`, Tests: "TestNotReadyPaths",
 	},
+	{
+		File: "rpc/waiting.go", Rule: "resonate: a node without a cluster is alive",
+		From: `, "GET /health"}`, To: `}`, Tests: "TestNotReadyPaths",
+	},
 }
