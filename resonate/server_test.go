@@ -187,6 +187,7 @@ func TestBadRequests(t *testing.T) {
 		{"task.suspend", `{"id":"a","version":1}`},
 		{"task.suspend", `{"id":"a","version":1,"actions":[` + action("promise.get", `{"awaiter":"a","awaited":"a:0"}`) + `]}`},
 		{"task.suspend", `{"id":"a","version":1,"actions":[` + action("promise.register_callback", `{"awaiter":"b","awaited":"a:0"}`) + `]}`},
+		{"task.suspend", `{"id":"a","version":1,"actions":[` + action("promise.register_callback", `{"awaiter":"a:1","awaited":"a:0"}`) + `]}`},
 		{"task.suspend", `{"id":"a","version":1,"actions":[` + action("promise.register_callback", `{"awaiter":"a","awaited":"a"}`) + `]}`},
 		{"task.suspend", `{"id":"a","version":1,"actions":[` + action("promise.register_callback", `{"awaiter":"a","awaited":"b"}`) + `]}`},
 		{"task.fulfill", `{"id":"a","version":1,"action":` + action("promise.settle", `{"id":"b","state":"resolved"}`) + `}`},
