@@ -78,11 +78,12 @@ func (p PromiseID) Root() string { return Origin(string(p)) }
 
 // Child returns the identifier of the n-th operation below p, counted from 0.
 func (p PromiseID) Child(n uint32) PromiseID {
-	text := make([]byte, 0, len(p)+1+10)
-	text = append(text, p...)
-	text = append(text, p.joint())
-	text = strconv.AppendUint(text, uint64(n), 10)
-	return PromiseID(text)
+	var number [10]byte
+	digits := strconv.AppendUint(number[:0], uint64(n), 10)
+	if p.joint() == ':' {
+		return p + ":" + PromiseID(digits)
+	}
+	return p + "." + PromiseID(digits)
 }
 
 // joint is what separates p from its children's numbers.
