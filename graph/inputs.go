@@ -26,8 +26,11 @@ func Inputs(node *perdurev1.GraphNode, run []byte, output func(node string) (val
 	if len(node.GetInputs()) == 0 {
 		return []byte(null), nil
 	}
-	inputs := slices.Clone(node.GetInputs())
-	slices.SortStableFunc(inputs, func(a, b *perdurev1.NodeInput) int { return strings.Compare(a.GetName(), b.GetName()) })
+	byName := func(a, b *perdurev1.NodeInput) int { return strings.Compare(a.GetName(), b.GetName()) }
+	inputs := node.GetInputs()
+	if !slices.IsSortedFunc(inputs, byName) {
+		inputs = slices.SortedStableFunc(slices.Values(inputs), byName)
+	}
 	var o object
 	var ofRun *tree
 	ofNode := make(map[string]*tree)
@@ -152,7 +155,7 @@ func (o *object) add(name string, value []byte) {
 	} else {
 		o.WriteByte(',')
 	}
-	o.Write(Quote(name))
+	o.Write(appendQuoted(o.AvailableBuffer(), name))
 	o.WriteByte(':')
 	o.Write(value)
 }
@@ -167,12 +170,28 @@ func (o *object) close() []byte {
 
 // Quote writes text as a JSON string. It escapes only what JSON requires, so people can read the text; bytes
 // that are not UTF-8 become U+FFFD.
-func Quote(s string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+func Quote(s string) []byte { return appendQuoted(nil, s) }
+
+// appendQuoted appends what Quote returns.
+func appendQuoted(b []byte, s string) []byte {
+	if needsNoEscape(s) {
+		return append(append(append(b, '"'), s...), '"')
+	}
+	var escaped bytes.Buffer
+	e := json.NewEncoder(&escaped)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		return []byte(`""`) // text always has a form in JSON
+		return append(b, `""`...) // text always has a form in JSON
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return append(b, bytes.TrimSuffix(escaped.Bytes(), []byte("\n"))...)
+}
+
+// needsNoEscape reports whether a text is printable ASCII without quotes and backslashes.
+func needsNoEscape(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

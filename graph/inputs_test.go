@@ -251,3 +251,25 @@ func TestKinds(t *testing.T) {
 		}
 	}
 }
+
+// Quote writes what the encoder of JSON writes without escapes for HTML, for any text.
+func TestQuoteAgainstTheEncoder(t *testing.T) {
+	check := func(t interface{ Fatalf(string, ...any) }, s string) {
+		var want strings.Builder
+		e := json.NewEncoder(&want)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(s); err != nil {
+			t.Fatalf("%q: %v", s, err)
+		}
+		if got := string(graph.Quote(s)); got != strings.TrimSuffix(want.String(), "\n") {
+			t.Fatalf("%q is quoted as %s, not %s", s, got, want.String())
+		}
+	}
+	for c := range 1 << 16 {
+		check(t, "a"+string(rune(c))+"b")
+	}
+	for c := range 256 {
+		check(t, string([]byte{'a', byte(c), 'b'}))
+	}
+	rapid.Check(t, func(t *rapid.T) { check(t, rapid.String().Draw(t, "text")) })
+}

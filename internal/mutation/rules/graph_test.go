@@ -43,6 +43,14 @@ var graphBugs = []mutation.Bug{
 		From: `ParseTooLarge(value); ok {`, To: `ParseTooLarge(value); ok && in.GetPath() != "" {`, Tests: "TestSinkOutputsTooLarge",
 	},
 	{
+		File: "graph/inputs.go", Rule: "quote: a control character is escaped",
+		From: `c < ' ' || c > '~'`, To: `c > '~'`, Tests: "TestQuoteAgainstTheEncoder",
+	},
+	{
+		File: "graph/inputs.go", Rule: "quote: a backslash is escaped",
+		From: `c == '"' || c == '\\'`, To: `c == '"'`, Tests: "TestQuoteAgainstTheEncoder",
+	},
+	{
 		File: "graph/sinks.go", Rule: "the result is of the nodes that none comes after",
 		From: `if !followed[n.GetId()] {`, To: `if !followed[n.GetId()] || len(n.GetAfter()) == 0 {`, Tests: "TestSinks",
 	},
