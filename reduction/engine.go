@@ -17,8 +17,9 @@ type Engine struct {
 	waiters map[string][]int32 // by signal, in no order; looked up, never ranged over
 	place   []int32            // by waiting node: its index among the waiters of its signal
 	held    int                // bytes of outputs and signals
-	undo    *undo
-	work    int // statuses written and edges walked so far: what the tests of cost count
+	undo    *undo              // nil or &spare
+	spare   undo               // memory of one transaction at a time
+	work    int                // statuses written and edges walked so far: what the tests of cost count
 }
 
 // Delta is what one call has changed.

@@ -337,6 +337,16 @@ func TestTransactions(t *testing.T) {
 	if e.Size() != size-3 {
 		t.Errorf("size %d with an output of 3 bytes, %d without", size, e.Size())
 	}
+	// A transaction takes back its own changes, and not those of one before it.
+	e.Begin()
+	if _, err := e.Apply(Result{"a", Succeeded{[]byte("out")}}); err != nil {
+		t.Fatal(err)
+	}
+	e.Commit()
+	kept := e.State()
+	e.Begin()
+	e.Rollback()
+	agree(t, e, newTwin(r.Nodes(), r.Edges()), kept)
 	if e.Relation() != r {
 		t.Error("another relation")
 	}

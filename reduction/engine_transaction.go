@@ -24,11 +24,15 @@ func (e *Engine) Begin() {
 	if e.undo != nil {
 		panic("reduction: Begin inside a transaction")
 	}
-	e.undo = new(undo)
+	e.undo = &e.spare
 }
 
 // Commit keeps what was changed since Begin. Without a transaction it does nothing.
-func (e *Engine) Commit() { e.undo = nil }
+func (e *Engine) Commit() {
+	if e.undo != nil {
+		e.end()
+	}
+}
 
 // Rollback takes back what was changed since Begin. Without a transaction it does nothing, so it can be
 // deferred.
@@ -40,5 +44,16 @@ func (e *Engine) Rollback() {
 	e.undo = nil
 	for i := len(u.old) - 1; i >= 0; i-- {
 		e.set(u.old[i].n, u.old[i].status, u.old[i].output, nil)
+	}
+	e.end()
+}
+
+// end ends the transaction and forgets what it has overwritten. The memory of a large one is not kept.
+func (e *Engine) end() {
+	const kept = 64
+	clear(e.spare.old)
+	e.undo, e.spare.old = nil, e.spare.old[:0]
+	if cap(e.spare.old) > kept {
+		e.spare.old = nil
 	}
 }

@@ -80,6 +80,10 @@ var reductionBugs = []mutation.Bug{
 		From: `for i := len(u.old) - 1; i >= 0; i-- {`, To: `for i := range u.old {`, Tests: "TestEngineAgreesWithItsTwins",
 	},
 	{
+		File: "reduction/engine_transaction.go", Rule: "engine: a transaction takes back only its own changes",
+		From: `e.undo, e.spare.old = nil, e.spare.old[:0]`, To: `e.undo = nil`, Tests: "TestTransactions",
+	},
+	{
 		File: "reduction/engine.go", Rule: "engine: what is taken back is missing again",
 		From: `e.missing[m]++`, To: `e.missing[m] += 0`, Tests: "TestTransactions",
 	},
