@@ -196,6 +196,8 @@ func (d *decoder) decode(b []byte) (*commandv1.Entry, error) {
 				}
 			}
 			e.Grants = append(e.Grants, g)
+		case 4<<3 | isNumber:
+			e.ClientRetryMs = int64(f.number)
 		default:
 			return reflected(b)
 		}

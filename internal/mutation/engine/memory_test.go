@@ -37,6 +37,10 @@ var memoryBugs = []mutation.Bug{
 		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree",
 	},
 	{
+		File: "fsm/decode.go", Rule: "decoder: no field of a leader's entry is left to proto",
+		From: "case 4<<3 | isNumber:\n\t\t\te.ClientRetryMs", To: "case 15<<3 | isNumber:\n\t\t\te.ClientRetryMs", Pkg: "fsm", Tests: "TestDecodeKnowsEveryFieldOfAnEntry",
+	},
+	{
 		File: "fsm/decode.go", Rule: "decoder: a text that is not UTF-8 is left to proto",
 		From: `if !utf8.Valid(b) {`, To: `if len(b) == 1 && !utf8.Valid(b) {`, Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
 	},
