@@ -124,7 +124,7 @@ func cutAnswer(r *commandv1.Reply) string {
 
 // A cut is entered once, never goes back, and outlives the machine.
 func TestCutIsEnteredOnce(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newWorldAt(t, state.LevelFunctions-1, 1)
 	p := w.parts[0]
 	for _, c := range []struct {
 		asked  uint64
