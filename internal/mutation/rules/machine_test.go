@@ -172,7 +172,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "deadline index: a deadline goes with what it was of",
-		From: `if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {`, To: `if oldArmed && !(newArmed && newAt >= oldAt) {`, Tests: "TestLease",
+		From: `if oldArmed && !same && !timed {`, To: `if oldArmed && !same && !timed && !(newArmed && newAt >= oldAt) {`, Tests: "TestLease",
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "deadline index: a settled promise has none",
