@@ -72,7 +72,7 @@ func TestPlaceStandsForRetryTimer(t *testing.T) {
 		is(0, 3-i)
 		w.commit(v, "return x")
 	}
-	// What ends in the queue leaves nothing there.
+	// A task that ends while it is queued leaves no row in the queue.
 	w.do(startCmd(w.request(), "e", "f", ""))
 	is(0, 1)
 	w.do(terminateCmd("e", "enough"))

@@ -191,8 +191,7 @@ func TestPurgeManyEntries(t *testing.T) {
 	w.sound(w.parts[0])
 }
 
-// What one command purges leaves the same state as purges one by one, whatever the executions have done, and whether the replica
-// has started again before.
+// PurgeMany leaves the same state as one Purge for each id, whatever the executions have done, also after a replica's restart.
 func TestPurgeManyIsPurges(t *testing.T) {
 	ops := []string{
 		"return x", "fail e:x", "step s -> x; random 8; time 5; return x", "intent s; return x", "nothing", "sleep 50; return x",
