@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -220,19 +219,19 @@ func (p *term) Messages(_ context.Context, of Selection) (page Page, err error) 
 			unblocks = append(unblocks, u)
 		}
 	}
-	slices.SortFunc(unblocks, func(a, b Unblock) int { return cmp.Compare(a.ID, b.ID) })
-	page.Executes, page.NextExecutes = some(executes, of.Executes, of.Most)
-	page.Unblocks, page.NextUnblocks = some(unblocks, of.Unblocks, of.Most)
+	page.Executes, page.NextExecutes = some(executes, func(e Execute) string { return e.ID }, of.Executes, of.Most)
+	page.Unblocks, page.NextUnblocks = some(unblocks, func(u Unblock) string { return u.ID }, of.Unblocks, of.Most)
 	return page, nil
 }
 
-// some is a page of a list.
-func some[T any](all []T, cursor []byte, most int) (page []T, next []byte) {
-	from, _ := strconv.Atoi(string(cursor))
-	from = min(from, len(all))
+// some is a page of a list in the order of ids. A cursor is the first id of the next page: what leaves the list between two
+// pages moves none of the others.
+func some[T any](all []T, id func(T) string, cursor []byte, most int) (page []T, next []byte) {
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(id(a), id(b)) })
+	from, _ := slices.BinarySearchFunc(all, string(cursor), func(one T, key string) int { return cmp.Compare(id(one), key) })
 	page = all[from:min(from+most, len(all))]
 	if from+most < len(all) {
-		next = []byte(strconv.Itoa(from + most))
+		next = []byte(id(all[from+most]))
 	}
 	return page, next
 }
