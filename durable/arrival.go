@@ -65,7 +65,7 @@ func (a *arrivals) take(name string, delivery uint64) (s *perdurev1.SignalArrive
 
 // signalArrived takes a node's message.
 func (w *Worker) signalArrived(s *perdurev1.SignalArrived) {
-	w.lingers.told.Store(true)
+	w.lingers.pushed.Store(true)
 	if t := w.holdOf(s.GetTask()); t != nil {
 		t.arrived.add(s)
 	}
@@ -73,8 +73,8 @@ func (w *Worker) signalArrived(s *perdurev1.SignalArrived) {
 
 // lingers predicts by function whether a signal comes within lingerTime. The zero value predicts that none does.
 type lingers struct {
-	// told: a node has sent a signal. Older nodes send none.
-	told atomic.Bool
+	// pushed: a node has sent a signal. Older nodes send none.
+	pushed atomic.Bool
 	mu   sync.Mutex
 	// score rises by one with each signal that came so soon, up to soonest, and is halved by each other one:
 	//	0 <= score <= soonest
@@ -89,7 +89,7 @@ const (
 
 // expects reports whether a function's next signal should come soon.
 func (l *lingers) expects(function string) bool {
-	if !l.told.Load() {
+	if !l.pushed.Load() {
 		return false
 	}
 	l.mu.Lock()

@@ -119,7 +119,7 @@ func TestLinger(t *testing.T) {
 		clock := newFakeClock()
 		began, begin := make(chan struct{}, 1), make(chan struct{})
 		w, _ := f.worker(WorkerOptions{Clock: clock}, receiving(began, begin))
-		w.lingers.told.Store(true)
+		w.lingers.pushed.Store(true)
 		for range soon {
 			w.lingers.waited("receiving", 0)
 		}
@@ -156,7 +156,7 @@ func TestNoLingerForADeliveredSignal(t *testing.T) {
 	f.manual = true
 	began, begin := make(chan struct{}, 1), make(chan struct{})
 	w, _ := f.worker(WorkerOptions{Clock: newFakeClock()}, receiving(began, begin))
-	w.lingers.told.Store(true)
+	w.lingers.pushed.Store(true)
 	for range soon {
 		w.lingers.waited("receiving", 0)
 	}
@@ -180,7 +180,7 @@ func TestLingerEnds(t *testing.T) {
 		f.manual = true
 		began, begin := make(chan struct{}, 2), make(chan struct{})
 		w, stop := f.worker(WorkerOptions{Clock: newFakeClock()}, receiving(began, begin))
-		w.lingers.told.Store(true)
+		w.lingers.pushed.Store(true)
 		for range soon {
 			w.lingers.waited("receiving", 0)
 		}
@@ -282,7 +282,7 @@ func TestLingers(t *testing.T) {
 		}
 	}
 	expect(false, 0, 0, 0) // no node tells of signals
-	l.told.Store(true)
+	l.pushed.Store(true)
 	expect(true)
 	expect(false, lingerTime)
 	expect(true, lingerTime-1)

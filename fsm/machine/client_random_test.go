@@ -58,18 +58,18 @@ type reference struct {
 	// announced is the retry time of each task at its last execute, unblocks until when each waits.
 	announced map[string]int64
 	unblocks  map[[2]string]int64
-	told      []string
+	messages  []string
 }
 
 func (m *reference) tell(fx recovery.Effects) {
 	for _, e := range fx.Executes {
 		task, _ := m.Task(e.ID)
 		m.announced[e.ID] = task.RetryAt
-		m.told = append(m.told, fmt.Sprintf("execute %s v%d at %s", e.ID, e.Version, e.Target))
+		m.messages = append(m.messages, fmt.Sprintf("execute %s v%d at %s", e.ID, e.Version, e.Target))
 	}
 	for _, u := range fx.Unblocks {
 		m.unblocks[[2]string{u.Promise.ID, u.Address}] = m.now + state.MaxUnblockAgeMS
-		m.told = append(m.told, fmt.Sprintf("unblock %s %s at %s", u.Promise.ID, u.Promise.State, u.Address))
+		m.messages = append(m.messages, fmt.Sprintf("unblock %s %s at %s", u.Promise.ID, u.Promise.State, u.Address))
 	}
 }
 
@@ -591,7 +591,7 @@ func (r *clientRun) step(what string) {
 	if r.random.IntN(1000) == 0 {
 		m.now += state.MaxUnblockAgeMS / 2
 	}
-	m.told = nil
+	m.messages = nil
 	cmds := []*commandv1.Command{}
 	if r.random.IntN(3) > 0 {
 		cmds = append(cmds, tickCmd(1000))
@@ -637,10 +637,10 @@ func (r *clientRun) step(what string) {
 			}
 		}
 		r.done["unblocked"] += len(res.Effects.Unblocked)
-		got := told(&res.Effects)
-		slices.SortStableFunc(m.told, func(a, b string) int { return strings.Compare(a[:1], b[:1]) })
-		if !slices.Equal(got, m.told) {
-			r.t.Fatalf("%s:\ntells %q\nmust  %q", r.what, got, m.told)
+		got := messagesOf(&res.Effects)
+		slices.SortStableFunc(m.messages, func(a, b string) int { return strings.Compare(a[:1], b[:1]) })
+		if !slices.Equal(got, m.messages) {
+			r.t.Fatalf("%s:\nsends %q\nmust  %q", r.what, got, m.messages)
 		}
 		r.last, r.lastReply = nil, nil
 		if rule, _ := ruleOf(cmd); rule.stored && wire.ReplyError(reply) == nil {

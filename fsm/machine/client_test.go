@@ -86,8 +86,8 @@ func showClientTask(t *perdurev1.ClientTask) string {
 	return s
 }
 
-// told lists what an entry tells addresses.
-func told(fx *Effects) (out []string) {
+// messagesOf lists what an entry sends to addresses.
+func messagesOf(fx *Effects) (out []string) {
 	for _, e := range fx.Executed {
 		out = append(out, fmt.Sprintf("execute %s v%d at %s", e.ID, e.Version, e.Address))
 	}
@@ -110,7 +110,7 @@ func (w *world) step(kind any, want ...string) *commandv1.Reply {
 	if e := wire.ReplyError(reply); e != nil {
 		w.t.Fatalf("%v: %v", cmd, e)
 	}
-	if got := told(&res.Effects); !slices.Equal(got, want) {
+	if got := messagesOf(&res.Effects); !slices.Equal(got, want) {
 		w.t.Fatalf("%v tells %q, must tell %q", cmd, got, want)
 	}
 	return reply

@@ -14,7 +14,7 @@ var arrivalBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/arrival.go", Rule: "signal: a worker that was told of none does not linger",
-		From: "\tif !l.told.Load() {\n\t\treturn false\n\t}\n", To: "", Tests: "TestLingers",
+		From: "\tif !l.pushed.Load() {\n\t\treturn false\n\t}\n", To: "", Tests: "TestLingers",
 	},
 	{
 		File: "durable/arrival.go", Rule: "signal: a function does not linger for one that the journal has",
