@@ -183,11 +183,11 @@ func TestAttachIsPrompt(t *testing.T) {
 			took = append(took, time.Since(began))
 		}
 	}
-	// A busy machine may delay some; a task that waits for a poll is delayed each time.
+	// A busy machine may delay some; a task that waits for a poll is delayed each time, and begins just after one.
 	slices.Sort(took)
 	half := took[len(took)/2]
 	t.Logf("half of 60 tasks took %v or less each, the longest %v", half, took[len(took)-1])
-	if half > workers.SurveyEvery/4 {
+	if half > workers.SurveyEvery*3/4 {
 		t.Errorf("half of 60 tasks took more than %v each", half)
 	}
 	settled(t, all[0], w, 1)

@@ -262,14 +262,11 @@ func TestLaggingNode(t *testing.T) {
 	all := newCluster(t, 3, func(c *Config) {
 		c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 32, 16, 20*time.Millisecond
 	})
-	ctx := bg(t)
 	made := 0
 	create := func(n int) {
 		t.Helper()
 		for range n {
-			if _, err := all[made%2].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", made))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, all[made%2].router, createCmd(fmt.Sprintf("p%d", made)))
 			made++
 		}
 	}

@@ -164,14 +164,19 @@ func reasonOf(err error) perdurev1.Reason {
 	return perdurev1.Reason_REASON_UNSPECIFIED
 }
 
-// must proposes a command that must be accepted.
+// must proposes a command that must be accepted. One with a request id is repeated while its outcome is unknown, as a client
+// would do: a leadership may end meanwhile.
 func must(t testing.TB, r *Router, cmd *commandv1.Command) *commandv1.Reply {
 	t.Helper()
-	reply, err := r.Propose(bg(t), cmd)
-	if err != nil {
-		t.Fatalf("%v: %v", cmd, err)
+	for ctx := bg(t); ; {
+		reply, err := r.Propose(ctx, cmd)
+		if err == nil {
+			return reply
+		}
+		if cmd.GetRequest() == nil || !api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN) || ctx.Err() != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
 	}
-	return reply
 }
 
 // mustQuery reads what must be there.
