@@ -361,7 +361,7 @@ func TestDamage(t *testing.T) {
 	said := make([]string, len(cases))
 	t.Run("cases", func(t *testing.T) {
 		for i, c := range cases {
-			if !testkit.Long() && !*update && i%testkit.Choose(10, 10, 1) != 0 {
+			if !testkit.Long() && !*update && i%testkit.Choose(30, 10, 1) != 0 {
 				said[i] = golden[c.name]
 				continue
 			}
