@@ -46,7 +46,7 @@ type head struct {
 }
 
 // Option configures a State, a Check or a Replay.
-type Option func(*options)
+type Option func(options) options
 
 type options struct {
 	bound func(policy string) int
@@ -60,13 +60,16 @@ const DefaultRetryBound = 3
 // InvokeScheduled. State calls it once per promise, at its InvokeScheduled. It must be pure, since every
 // replica calls it. Negative results count as 0.
 func WithRetryBound(bound func(policy string) int) Option {
-	return func(o *options) { o.bound = bound }
+	return func(o options) options {
+		o.bound = bound
+		return o
+	}
 }
 
 func buildOptions(opts []Option) options {
 	o := options{bound: func(string) int { return DefaultRetryBound }}
 	for _, opt := range opts {
-		opt(&o)
+		o = opt(o)
 	}
 	return o
 }

@@ -102,8 +102,11 @@ func (c *execCache) drop(ex *execution) {
 	}
 }
 
+// retryBound is the option of every journal.
+var retryBound = journal.WithRetryBound(state.RetryBound)
+
 func newJournal(objectID string) *journal.State {
-	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(state.RetryBound))
+	return journal.New(id.PromiseID(objectID), retryBound)
 }
 
 // touch puts an execution on the transaction's list.
@@ -267,7 +270,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(t.visibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
+	t.put(t.visibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), t.m.arena.close(state.AppendListingOpen(t.m.arena.open(), b.function)))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// The deadline had expired before the start.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
@@ -301,7 +304,8 @@ func (t *txn) close(ex *execution) {
 	}
 	ex.dirty = true
 	t.remove(t.visibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	t.put(t.visibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), state.ListingClosed(ex.h.Function, ex.h.ClosedMS))
+	t.put(t.visibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID),
+		t.m.arena.close(state.AppendListingClosed(t.m.arena.open(), ex.h.Function, ex.h.ClosedMS)))
 }
 
 func finished(ex *execution) *api.Error {

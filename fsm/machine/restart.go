@@ -258,7 +258,7 @@ type openCall struct {
 // openCalls lists the operations that are open at a cut and whose results the server brings, and returns how
 // many child numbers the retained entries have taken.
 func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.RestartRequest) (out []openCall, kept uint32, refused *api.Error) {
-	replay, err := journal.NewReplay(id.PromiseID(old.h.ID), past.entries[:cut], journal.WithRetryBound(state.RetryBound))
+	replay, err := journal.NewReplay(id.PromiseID(old.h.ID), past.entries[:cut], retryBound)
 	t.mustNot(old, err)
 	later, begun := map[id.PromiseID]journal.Event{}, map[id.PromiseID]bool{}
 	for _, e := range past.entries[cut:] {

@@ -112,15 +112,25 @@ func EncodePromise(ns string, p recovery.Promise) *perdurev1.Promise {
 
 // EncodeEntry shows a journal entry as the API does.
 func EncodeEntry(e journal.Entry) *perdurev1.JournalEntry {
-	return &perdurev1.JournalEntry{Seq: e.Seq, TimeMs: e.Time, Event: encodeEvent(e.Event)}
+	out := &struct { // in one piece of memory
+		entry perdurev1.JournalEntry
+		event perdurev1.Event
+	}{}
+	encodeEvent(&out.event, e.Event)
+	out.entry.Seq, out.entry.TimeMs, out.entry.Event = e.Seq, e.Time, &out.event
+	return &out.entry
 }
 
-func encodeEvent(ev journal.Event) *perdurev1.Event {
-	out := &perdurev1.Event{}
+// encodeEvent fills out, which is empty. The events of children, which are many, take one piece of memory each.
+func encodeEvent(out *perdurev1.Event, ev journal.Event) {
 	switch e := ev.(type) {
 	case journal.ExecutionStarted:
-		out.Kind = &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{
-			ComponentDigest: e.ComponentDigest, Input: e.Input, ParentId: string(e.Parent), IdempotencyKey: e.IdempotencyKey}}
+		k := &struct {
+			kind perdurev1.Event_ExecutionStarted
+			msg  perdurev1.ExecutionStarted
+		}{}
+		k.msg.ComponentDigest, k.msg.Input, k.msg.ParentId, k.msg.IdempotencyKey = e.ComponentDigest, e.Input, string(e.Parent), e.IdempotencyKey
+		k.kind.ExecutionStarted, out.Kind = &k.msg, &k.kind
 	case journal.ExecutionCompleted:
 		out.Kind = &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: e.Result}}
 	case journal.ExecutionFailed:
@@ -130,13 +140,27 @@ func encodeEvent(ev journal.Event) *perdurev1.Event {
 	case journal.ExecutionCancelled:
 		out.Kind = &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: e.Reason}}
 	case journal.InvokeScheduled:
-		out.Kind = &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-			PromiseId: string(e.Promise), Kind: perdurev1.InvokeKind(e.Invoke), FunctionName: e.Function, Input: e.Input, RetryPolicy: e.RetryPolicy}}
+		k := &struct {
+			kind perdurev1.Event_InvokeScheduled
+			msg  perdurev1.InvokeScheduled
+		}{}
+		k.msg.PromiseId, k.msg.Kind, k.msg.FunctionName = string(e.Promise), perdurev1.InvokeKind(e.Invoke), e.Function
+		k.msg.Input, k.msg.RetryPolicy = e.Input, e.RetryPolicy
+		k.kind.InvokeScheduled, out.Kind = &k.msg, &k.kind
 	case journal.InvokeStarted:
-		out.Kind = &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: string(e.Promise), Attempt: e.Attempt}}
+		k := &struct {
+			kind perdurev1.Event_InvokeStarted
+			msg  perdurev1.InvokeStarted
+		}{}
+		k.msg.PromiseId, k.msg.Attempt = string(e.Promise), e.Attempt
+		k.kind.InvokeStarted, out.Kind = &k.msg, &k.kind
 	case journal.InvokeCompleted:
-		out.Kind = &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{
-			PromiseId: string(e.Promise), Result: EncodeOutcome(e.Result), Attempt: e.Attempt}}
+		k := &struct {
+			kind perdurev1.Event_InvokeCompleted
+			msg  perdurev1.InvokeCompleted
+		}{}
+		k.msg.PromiseId, k.msg.Result, k.msg.Attempt = string(e.Promise), EncodeOutcome(e.Result), e.Attempt
+		k.kind.InvokeCompleted, out.Kind = &k.msg, &k.kind
 	case journal.InvokeRetrying:
 		out.Kind = &perdurev1.Event_InvokeRetrying{InvokeRetrying: &perdurev1.InvokeRetrying{
 			PromiseId: string(e.Promise), FailedAttempt: e.FailedAttempt, Error: EncodeFailure(e.Error), RetryAtMs: e.RetryAt}}
@@ -172,7 +196,6 @@ func encodeEvent(ev journal.Event) *perdurev1.Event {
 		out.Kind = &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
 			JoinSetId: string(e.Set), PromiseId: string(e.Promise), Result: EncodeOutcome(e.Result)}}
 	}
-	return out
 }
 
 // DecodeEvent reads an event in the API's form. The journal's guard checks the rest.
