@@ -413,7 +413,7 @@ func TestInvariantsNotice(t *testing.T) {
 		m.txn.begin(9)
 		ex, _ := m.txn.execution(ns, "e")
 		breakIt(m.txn, ex)
-		m.txn.promise, m.txn.task = lastPromise{}, lastTask{}
+		m.txn.forgetLast()
 		var broken *audit.InvariantError
 		if err := m.txn.checkInvariants(); !errors.As(err, &broken) || broken.Rule != what || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)

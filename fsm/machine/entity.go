@@ -347,7 +347,7 @@ func (t *txn) forget(ns, objectID string) {
 		t.remove(keys.Of(keys.Task, ns, objectID))
 	}
 	t.remove(keys.Of(keys.Promise, ns, objectID))
-	t.promise, t.task = lastPromise{}, lastTask{}
+	t.forgetLast()
 }
 
 // queueScheduled queues the scheduled signals of an entity whose time has come.

@@ -51,6 +51,8 @@ type execCache struct {
 	bytes         int
 	byKey         map[state.Ref]*execution
 	order         *list.List
+	// found and foundBefore are the executions that were found last, both in byKey; nil for none.
+	found, foundBefore *execution
 }
 
 func newExecCache(max, maxBytes int) *execCache {
@@ -62,7 +64,18 @@ func newExecCache(max, maxBytes int) *execCache {
 const leastCached = 8
 
 func (c *execCache) get(ns, objectID string) *execution {
-	return c.byKey[state.Ref{Namespace: ns, ID: objectID}]
+	if ex := c.found; ex != nil && ex.h.ID == objectID && ex.ns == ns {
+		return ex
+	}
+	if ex := c.foundBefore; ex != nil && ex.h.ID == objectID && ex.ns == ns {
+		c.found, c.foundBefore = ex, c.found
+		return ex
+	}
+	ex := c.byKey[state.Ref{Namespace: ns, ID: objectID}]
+	if ex != nil {
+		c.found, c.foundBefore = ex, c.found
+	}
+	return ex
 }
 
 // keep makes an execution the most recently used one.
@@ -71,8 +84,18 @@ func (c *execCache) keep(ex *execution) {
 		c.order.MoveToFront(ex.place)
 		return
 	}
+	c.lose(ex) // it may follow another one of its id
 	ex.place = c.order.PushFront(ex)
 	c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] = ex
+}
+
+// lose forgets that an execution of the id of ex was found.
+func (c *execCache) lose(ex *execution) {
+	for _, found := range [...]**execution{&c.found, &c.foundBefore} {
+		if *found != nil && (*found).h.ID == ex.h.ID && (*found).ns == ex.ns {
+			*found = nil
+		}
+	}
 }
 
 // resize updates an execution's counted size, which depends on its buffered signals and its number of
@@ -97,6 +120,7 @@ func (c *execCache) drop(ex *execution) {
 		ex.place = nil
 	}
 	c.bytes, ex.size = c.bytes-ex.size, 0
+	c.lose(ex)
 	if c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] == ex {
 		delete(c.byKey, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 	}

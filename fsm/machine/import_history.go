@@ -48,7 +48,7 @@ func applyImportHistory(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 				t.fx.Settled = append(t.fx.Settled, state.Ref{Namespace: ns, ID: p.Id})
 			}
 		}
-		t.promise, t.task = lastPromise{}, lastTask{} // they may say that there is none
+		t.forgetLast() // they may say that there is none
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_ImportHistory{ImportHistory: &perdurev1.ImportHistoryResponse{Existed: existed}}}, nil
 }

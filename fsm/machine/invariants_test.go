@@ -33,13 +33,13 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 		p, _ := x.store(ns).Promise(name(id))
 		change(&p)
 		putPromise(x, p)
-		x.promise = lastPromise{}
+		x.forgetLast()
 	}
 	task := func(x *txn, id string, change func(*recovery.Task)) {
 		found, _ := x.store(ns).Task(name(id))
 		change(&found)
 		putTask(x, found)
-		x.task = lastTask{}
+		x.forgetLast()
 	}
 	for rule, change := range map[string]func(x *txn){
 		recovery.OrphanInvokes: func(x *txn) {

@@ -253,7 +253,7 @@ func (t *txn) eraseEnded(ex *execution) {
 	for _, family := range []keys.Family{keys.Promise, keys.Task, keys.Header} {
 		t.remove(t.of(family, ns, h.ID))
 	}
-	t.promise, t.task = lastPromise{}, lastTask{}
+	t.forgetLast()
 }
 
 // isRecord reports whether a journal entry is all that the state has of it.

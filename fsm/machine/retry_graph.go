@@ -129,8 +129,7 @@ func (s store) remove(objectID string) {
 	s.t.dropNotification(s.ns, objectID)
 	if p, _ := s.Promise(objectID); state.OfClient(p) && p.Target != "" {
 		s.t.remove(keys.Of(keys.Task, s.ns, objectID))
-		s.t.task = lastTask{}
 	}
 	s.t.remove(keys.Of(keys.Promise, s.ns, objectID))
-	s.t.promise = lastPromise{}
+	s.t.forgetLast()
 }

@@ -28,7 +28,8 @@ func (t *txn) store(ns string) *store {
 	return t.space
 }
 
-// lastPromise and lastTask hold one decoded object each; a cache of the transaction's writes.
+// lastPromise and lastTask hold one decoded object each; a cache of the transaction's writes. A transaction has two of each,
+// of different ids: a child and its caller are read in turns.
 type (
 	lastPromise struct {
 		ns    string
@@ -59,9 +60,14 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 		}
 		return last.p, true
 	}
+	if former := &s.t.formerPromise; former.known && former.p.ID == id && former.ns == s.ns {
+		s.t.promise, *former = *former, s.t.promise
+		former.born = false // its task may be written before it is the last one again
+		return s.t.promise.p, !s.t.promise.absent
+	}
 	found, ok := s.find(keys.Promise, id)
 	if !ok {
-		s.t.promise = lastPromise{ns: s.ns, p: recovery.Promise{ID: id}, known: true, absent: true}
+		s.t.noPromise(s.ns, id)
 		return recovery.Promise{}, false
 	}
 	var p recovery.Promise
@@ -70,13 +76,36 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	} else {
 		p, _ = state.Must{From: found}.Promise(s.ns, id)
 	}
-	s.t.promise = lastPromise{ns: s.ns, p: p, known: true}
+	s.t.keepPromise(lastPromise{ns: s.ns, p: p, known: true})
 	return p, true
 }
 
 // noPromise notes that there is no promise of an id, which saves the read that would say so.
 func (t *txn) noPromise(ns, id string) {
-	t.promise = lastPromise{ns: ns, p: recovery.Promise{ID: id}, known: true, absent: true}
+	t.keepPromise(lastPromise{ns: ns, p: recovery.Promise{ID: id}, known: true, absent: true})
+}
+
+// keepPromise notes the promise of the last access.
+func (t *txn) keepPromise(p lastPromise) {
+	if last := &t.promise; last.p.ID != p.p.ID || last.ns != p.ns {
+		t.formerPromise = *last
+		t.formerPromise.born = false // see Promise
+	}
+	t.promise = p
+}
+
+// keepTask notes the task of the last access.
+func (t *txn) keepTask(task lastTask) {
+	if last := &t.task; last.task.ID != task.task.ID || last.ns != task.ns {
+		t.formerTask = *last
+	}
+	t.task = task
+}
+
+// forgetLast forgets the promises and tasks of the last accesses. A rule that deletes one by its key calls it.
+func (t *txn) forgetLast() {
+	t.promise, t.formerPromise = lastPromise{}, lastPromise{}
+	t.task, t.formerTask = lastTask{}, lastTask{}
 }
 
 // noneBelow reports that no promise has an id below another one's.
@@ -111,7 +140,7 @@ func (s store) PutPromise(p recovery.Promise) {
 	s.t.putObject(s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)), &p)
 	last := &s.t.promise
 	born := last.known && last.absent && last.p.ID == p.ID && last.ns == s.ns
-	s.t.promise = lastPromise{ns: s.ns, p: p, known: true, born: born}
+	s.t.keepPromise(lastPromise{ns: s.ns, p: p, known: true, born: born})
 	if p.State.Settled() {
 		s.t.fx.Settled = append(s.t.fx.Settled, state.Ref{Namespace: s.ns, ID: p.ID})
 	}
@@ -142,6 +171,10 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
+	if former := &s.t.formerTask; former.known && former.task.ID == id && former.ns == s.ns {
+		s.t.task, *former = *former, s.t.task
+		return s.t.task.task, true
+	}
 	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns && !last.absent && last.p.Target == "" {
 		return recovery.Task{}, false // a timer's promise, a node's, or a client's
 	}
@@ -155,7 +188,7 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	} else {
 		task, _ = state.Must{From: found}.Task(s.ns, id)
 	}
-	s.t.task = lastTask{s.ns, task, true}
+	s.t.keepTask(lastTask{s.ns, task, true})
 	return task, true
 }
 
@@ -178,7 +211,7 @@ func (s store) PutTask(task recovery.Task) {
 			if timed, queued = s.placeOf(old, place); queued {
 				s.t.remove(place)
 				if !client {
-					s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
+					s.t.queued(state.QueueOf(s.ns, old.Target), -1)
 				}
 			}
 		}
@@ -200,7 +233,7 @@ func (s store) PutTask(task recovery.Task) {
 		s.t.fx.expiration(at)
 	}
 	s.t.putObject(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)), &task)
-	s.t.task = lastTask{s.ns, task, true}
+	s.t.keepTask(lastTask{s.ns, task, true})
 }
 
 // placeOf reports whether a pending task is in its queue, at the key place, and whether that stands for its retry timer.

@@ -236,7 +236,7 @@ func (t *txn) erase(ns, objectID string) {
 	t.erasePromise(ns, objectID)
 	if _, ok := t.store(ns).Task(objectID); ok {
 		t.remove(keys.Of(keys.Task, ns, objectID))
-		t.task = lastTask{}
+		t.forgetLast()
 	}
 	t.remove(keys.Of(keys.Header, ns, objectID))
 }

@@ -29,9 +29,9 @@ type txn struct {
 	entities []*entityObject
 	posted   []posted
 	// promise and task are the last ones read or written, decoded: most commands read the same one several
-	// times.
-	promise lastPromise
-	task    lastTask
+	// times. formerPromise and formerTask are those of the access before, of another id.
+	promise, formerPromise lastPromise
+	task, formerTask       lastTask
 	// place is the place in a queue whose task is being assigned.
 	place lastPlace
 	// space is the store of the namespace that was used last.
@@ -55,6 +55,15 @@ type txn struct {
 type readyChange struct {
 	queue state.Queue
 	by    int
+}
+
+// queued notes a change of a queue's length.
+func (t *txn) queued(q state.Queue, by int) {
+	if n := len(t.ready); n > 0 && t.ready[n-1].queue == q {
+		t.ready[n-1].by += by
+		return
+	}
+	t.ready = append(t.ready, readyChange{q, by})
 }
 
 func newTxn(m *Machine) *txn { return &txn{m: m, layer: m.batch.above()} }
@@ -179,7 +188,7 @@ func (t *txn) abort() {
 		t.m.entities.drop(o)
 	}
 	t.entities, t.posted = t.entities[:0], nil
-	t.promise, t.task = lastPromise{}, lastTask{}
+	t.forgetLast()
 	t.reset()
 	t.touched = t.touched[:0]
 	t.ready = t.ready[:0]
@@ -228,8 +237,10 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 			t.remove(t.deadlineOf(keys.DeadlineRetry, task.RetryAt, ns, e.ID))
 		}
 		t.putFresh(t.m.arena.close(keys.AppendReady(t.m.arena.open(), ns, e.Target, task.RetryAt, e.ID)), value)
-		t.ready = append(t.ready, readyChange{q, 1})
-		t.fx.Ready = append(t.fx.Ready, q)
+		t.queued(q, 1)
+		if n := len(t.fx.Ready); n == 0 || t.fx.Ready[n-1] != q {
+			t.fx.Ready = append(t.fx.Ready, q)
+		}
 	}
 }
 

@@ -38,6 +38,30 @@ var machineBugs = []mutation.Bug{
 		From: "started.Input = bytes.Clone(started.Input)", To: "_ = bytes.Clone(started.Input)", Tests: "TestFirstTaskKeepsItsInput",
 	},
 	{
+		File: "fsm/machine/store.go", Rule: "last accesses: a promise that is read again may have a task by now",
+		From: "former.born = false //", To: "_ = former //", Tests: "TestTaskAfterOtherAccesses",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "last accesses: a promise that another one follows may have a task when it is read again",
+		From: "t.formerPromise.born = false //", To: "_ = t.formerPromise //", Tests: "TestTaskAfterOtherAccesses",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "last accesses: a promise is known as it was written last",
+		From: "if last := &t.promise; last.p.ID != p.p.ID || last.ns != p.ns {", To: "if last := &t.promise; t.formerPromise.p.ID == \"\" {", Tests: "TestLastTwoAreThoseWritten",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "last accesses: all promises are forgotten",
+		From: "t.promise, t.formerPromise = lastPromise{}, lastPromise{}", To: "t.promise = lastPromise{}", Tests: "TestLastTwoAreThoseWritten",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "cache: an execution that is put under an id is found under it",
+		From: "c.lose(ex) // it", To: "// it", Tests: "TestExecutionsFoundLast",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "cache: an execution that was dropped is not found",
+		From: "\tc.lose(ex)\n", To: "", Tests: "TestExecutionsFoundLast",
+	},
+	{
 		File: "fsm/machine/assign.go", Rule: "queue: tasks of the state are not overlooked because the entry has others",
 		From: "if len(places) == n {", To: "if len(places) > 0 {", Tests: "TestQueueOverStateAndEntry",
 	},
