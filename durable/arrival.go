@@ -75,7 +75,7 @@ func (w *Worker) signalArrived(s *perdurev1.SignalArrived) {
 type lingers struct {
 	// pushed: a node has sent a signal. Older nodes send none.
 	pushed atomic.Bool
-	mu   sync.Mutex
+	mu     sync.Mutex
 	// score rises by one with each signal that came so soon, up to soonest, and is halved by each other one:
 	//	0 <= score <= soonest
 	score map[string]int
