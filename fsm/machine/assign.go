@@ -145,6 +145,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		}
 		target, n := q.Target(), 0
 		prefix := keys.Of(keys.Ready, o.Namespace, target)
+		all = slices.Grow(all, min(t.pending(q), credit))
 		t.scanQueue(q, prefix, credit, func(key, value []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
