@@ -20,7 +20,8 @@ import (
 //
 //	decode(b) == proto.Unmarshal(b)
 //
-// Payloads of the result share memory with the entry's bytes, which must not change. It is not safe for concurrent use.
+// Payloads and edges of graphs in the result share memory with the entry's bytes, which must not change. It is not safe for
+// concurrent use.
 type decoder struct {
 	entries    slab.Of[commandv1.Entry]
 	commands   slab.Of[commandv1.Command]
@@ -38,6 +39,10 @@ type decoder struct {
 	awaiting   slab.Of[awaitingKind]
 	received   slab.Of[receivedKind]
 	outcomes   slab.Of[valueKind]
+	functions  slab.Of[functionKind]
+	inputs     slab.Of[perdurev1.NodeInput]
+	sources    slab.Of[perdurev1.NodeInput_Node]
+	inputRef   slab.Of[*perdurev1.NodeInput]
 	commandRef slab.Of[*commandv1.Command]
 	eventRef   slab.Of[*perdurev1.Event]
 	textRef    slab.Of[string]
@@ -96,6 +101,14 @@ type (
 	valueKind struct {
 		msg  perdurev1.Outcome
 		kind perdurev1.Outcome_Value
+	}
+	submitKind struct {
+		kind commandv1.Command_SubmitGraph
+		msg  perdurev1.SubmitGraphRequest
+	}
+	functionKind struct {
+		kind perdurev1.GraphNode_Function
+		msg  perdurev1.FunctionNode
 	}
 )
 
@@ -244,6 +257,11 @@ func (d *decoder) command(b []byte, m *commandv1.Command) bool {
 			k := d.signals.Next()
 			k.kind.Signal, m.Kind = &k.msg, &k.kind
 			r.ok = r.ok && d.signal(f.bytes, &k.msg)
+		case 30<<3 | isBytes:
+			r.ok = m.Kind == nil
+			k := &submitKind{}
+			k.kind.SubmitGraph, m.Kind = &k.msg, &k.kind
+			r.ok = r.ok && d.submitGraph(f.bytes, &k.msg)
 		default:
 			return false
 		}
@@ -315,6 +333,140 @@ func (d *decoder) signal(b []byte, m *perdurev1.SignalRequest) bool {
 			m.Name = d.text(&r, f.bytes)
 		case 5<<3 | isBytes:
 			m.Payload = f.bytes
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) submitGraph(b []byte, m *perdurev1.SubmitGraphRequest) bool {
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes: // of a request, not of an entry
+			r.ok = m.Request == nil
+			m.Request = &perdurev1.RequestID{}
+			r.ok = r.ok && d.request(f.bytes, m.Request)
+		case 2<<3 | isBytes:
+			m.Namespace = d.text(&r, f.bytes)
+		case 3<<3 | isBytes:
+			m.Id = d.text(&r, f.bytes)
+		case 4<<3 | isBytes:
+			r.ok = m.Graph == nil
+			m.Graph = &perdurev1.Graph{}
+			r.ok = r.ok && d.graph(f.bytes, m.Graph)
+		case 5<<3 | isBytes:
+			m.Input = f.bytes
+		case 6<<3 | isNumber:
+			m.TimeoutMs = int64(f.number)
+		case 8<<3 | isNumber:
+			m.AllowUnknownFunctions = f.number != 0
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) graph(b []byte, m *perdurev1.Graph) bool {
+	n, ok := countFields(b, 2<<3|isBytes)
+	if !ok {
+		return false
+	}
+	nodes := make([]perdurev1.GraphNode, n)
+	m.Nodes = make([]*perdurev1.GraphNode, 0, n)
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes:
+			m.Name = d.text(&r, f.bytes)
+		case 2<<3 | isBytes:
+			node := &nodes[len(m.Nodes)]
+			if !d.graphNode(f.bytes, node) {
+				node = &perdurev1.GraphNode{}
+				r.ok = proto.Unmarshal(f.bytes, node) == nil
+			}
+			m.Nodes = append(m.Nodes, node)
+		case 3<<3 | isNumber:
+			m.MaxParallel = uint32(f.number)
+		case 4<<3 | isNumber:
+			m.Wave = f.number != 0
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) graphNode(b []byte, m *perdurev1.GraphNode) bool {
+	if n, ok := countFields(b, 2<<3|isBytes); ok && n > 0 {
+		m.After = d.textRef.List(n)[:0]
+	}
+	if n, ok := countFields(b, 3<<3|isBytes); ok && n > 0 {
+		m.Inputs = d.inputRef.List(n)[:0]
+	}
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes:
+			m.Id = d.text(&r, f.bytes)
+		case 2<<3 | isBytes:
+			m.After = append(m.After, shared(&r, f.bytes))
+		case 3<<3 | isBytes:
+			in := d.inputs.Next()
+			r.ok = d.nodeInput(f.bytes, in)
+			m.Inputs = append(m.Inputs, in)
+		case 4<<3 | isBytes:
+			r.ok = m.Retry == nil
+			m.Retry = &perdurev1.NodeRetry{}
+			r.ok = r.ok && proto.Unmarshal(f.bytes, m.Retry) == nil
+		case 5<<3 | isNumber:
+			m.TimeoutMs = int64(f.number)
+		case 6<<3 | isNumber:
+			m.OnFailure = perdurev1.OnFailure(int32(f.number))
+		case 7<<3 | isNumber:
+			m.Output = perdurev1.ValueType(int32(f.number))
+		case 10<<3 | isBytes:
+			r.ok = m.Kind == nil
+			k := d.functions.Next()
+			k.kind.Function, m.Kind = &k.msg, &k.kind
+			r.ok = r.ok && d.functionNode(f.bytes, &k.msg)
+		default:
+			return false
+		}
+	}
+	return r.ok
+}
+
+func (d *decoder) functionNode(b []byte, m *perdurev1.FunctionNode) bool {
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		if f.tag != 1<<3|isBytes {
+			return false
+		}
+		m.Function = d.text(&r, f.bytes)
+	}
+	return r.ok
+}
+
+func (d *decoder) nodeInput(b []byte, m *perdurev1.NodeInput) bool {
+	r := fields{b, true}
+	for f, more := r.next(); more; f, more = r.next() {
+		switch f.tag {
+		case 1<<3 | isBytes:
+			m.Name = d.text(&r, f.bytes)
+		case 2<<3 | isBytes:
+			source := d.sources.Next()
+			source.Node, m.Source = d.text(&r, f.bytes), source
+		case 3<<3 | isBytes: // of a graph that is kept longer than its entry
+			m.Source = &perdurev1.NodeInput_Value{Value: append([]byte{}, f.bytes...)}
+		case 4<<3 | isNumber:
+			m.Source = &perdurev1.NodeInput_Run{Run: f.number != 0}
+		case 5<<3 | isBytes:
+			m.Path = d.text(&r, f.bytes)
+		case 6<<3 | isNumber:
+			m.Type = perdurev1.ValueType(int32(f.number))
 		default:
 			return false
 		}
@@ -595,6 +747,17 @@ func (d *decoder) text(r *fields, b []byte) string {
 		*known = unsafe.String(&b[0], len(b)) // the copy is never written again
 	}
 	return *known
+}
+
+// shared is b as a text, in the entry's memory: for the edges of a graph, which no run keeps.
+func shared(r *fields, b []byte) string {
+	if !utf8.Valid(b) {
+		r.ok = false
+	}
+	if len(b) == 0 || !r.ok {
+		return ""
+	}
+	return unsafe.String(&b[0], len(b)) // an entry's bytes do not change
 }
 
 // copied is a copy of b; nil if b is empty.

@@ -70,6 +70,33 @@ func TestDecodeKnowsEveryFieldOfAnEntry(t *testing.T) {
 	}
 }
 
+// TestDecodeSharesTheEdgesOfAGraph decodes a submission with every field that a graph of functions has. It allocates for
+// neither texts nor edges one by one.
+func TestDecodeSharesTheEdgesOfAGraph(t *testing.T) {
+	g := benchmarkGraph(10, 20, 10)
+	g.MaxParallel, g.Wave = 3, true
+	for _, n := range g.Nodes {
+		n.TimeoutMs, n.OnFailure, n.Output = 5, perdurev1.OnFailure_ON_FAILURE_SKIP, perdurev1.ValueType_VALUE_TYPE_NUMBER
+		n.Inputs = append(n.Inputs, &perdurev1.NodeInput{Name: "run", Source: &perdurev1.NodeInput_Run{Run: true}, Path: "a.b", Type: perdurev1.ValueType_VALUE_TYPE_NUMBER},
+			&perdurev1.NodeInput{Name: "value", Source: &perdurev1.NodeInput_Value{Value: []byte("1")}})
+	}
+	e := &commandv1.Entry{Commands: []*commandv1.Command{{Namespace: "default", Id: "run", Kind: &commandv1.Command_SubmitGraph{
+		SubmitGraph: &perdurev1.SubmitGraphRequest{Namespace: "default", Id: "run", Graph: g, Input: []byte("{}"), TimeoutMs: 7, AllowUnknownFunctions: true}}}}}
+	b, err := proto.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &decoder{}
+	compareDecoded(t, d, b)
+	own := testing.AllocsPerRun(20, func() { _, err = d.decode(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by := testing.AllocsPerRun(20, func() { _ = proto.Unmarshal(b, &commandv1.Entry{}) }); own > by/4 {
+		t.Errorf("%v allocations, by proto %v", own, by)
+	}
+}
+
 // twoEventsInOne is an entry with an event that is written in two parts, which proto merges if they are of one kind.
 func twoEventsInOne(rng *rand.Rand) []byte {
 	var event []byte
