@@ -15,6 +15,8 @@ func (a arc) to() int32   { return int32(a & 0xffffffff) }
 type denotation struct {
 	ids  []NodeID
 	arcs []arc
+	// number is numbers(ids), nil if nothing has needed it.
+	number map[NodeID]int32
 }
 
 // denote writes an expression out. The vertices of a sub-expression are adjacent among the leaves of the

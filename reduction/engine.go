@@ -48,6 +48,27 @@ func NewEngine(r *Relation, s State) (*Engine, error) {
 	if faults := Persisted(r, s); len(faults) > 0 {
 		return nil, &StateError{faults}
 	}
+	e := unset(r)
+	s = Close(r, s)
+	for n, id := range r.ids {
+		e.set(int32(n), s.Statuses[id], s.Outputs[id], nil)
+	}
+	return e, nil
+}
+
+// InitialEngine loads a run before anything has happened. It is NewEngine of [Initial], without the maps of that.
+func InitialEngine(r *Relation) *Engine {
+	e := unset(r)
+	for n := range e.status {
+		e.status[n] = Status{Kind: StatusPending}
+		e.mark(int32(n))
+	}
+	e.count[StatusPending] = r.Len()
+	return e
+}
+
+// unset is an engine whose nodes have no status yet.
+func unset(r *Relation) *Engine {
 	e := &Engine{
 		r:       r,
 		status:  make([]Status, r.Len()),
@@ -60,11 +81,7 @@ func NewEngine(r *Relation, s State) (*Engine, error) {
 	for n := range e.missing {
 		e.missing[n] = int32(len(r.pred.of(int32(n))))
 	}
-	s = Close(r, s)
-	for n, id := range r.ids {
-		e.set(int32(n), s.Statuses[id], s.Outputs[id], nil)
-	}
-	return e, nil
+	return e
 }
 
 // set gives a node its status and output. No other function changes an engine's state. ready, if not nil,

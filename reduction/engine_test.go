@@ -196,15 +196,12 @@ func TestEngineAgreesWithItsTwins(t *testing.T) {
 	tally := map[string]int{}
 	n := property(t, func(t *rapid.T) {
 		d := drawDAG(t)
-		s := Initial(d.Relation)
+		e, s := InitialEngine(d.Relation), Initial(d.Relation)
 		if d.chance(50) {
 			s = d.causalState(d.chance(50))
+			e = must(NewEngine(d.Relation, s))
+			s = d.w.close(s)
 		}
-		e, err := NewEngine(d.Relation, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s = d.w.close(s)
 		agree(t, e, d.w, s)
 		steps := 25
 		if d.Len() > 40 {

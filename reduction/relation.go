@@ -56,15 +56,19 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 			return denotation{}, &TopologyError{Rule: RuleNodeOnce, Nodes: []NodeID{d.ids[i]}}
 		}
 	}
-	number := numbers(d.ids)
+	d.number = numbers(d.ids)
 	d.arcs = make([]arc, len(edges))
+	var to int32
+	declared := false // the end that this edge shares with the one before, as most lists have it
 	for i, e := range edges {
-		from, ok := number[e.From]
+		from, ok := d.number[e.From]
 		if !ok {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
 		}
-		to, ok := number[e.To]
-		if !ok {
+		if i == 0 || e.To != edges[i-1].To {
+			to, declared = d.number[e.To]
+		}
+		if !declared {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.To, e.From}}
 		}
 		if from == to {
@@ -93,7 +97,10 @@ func relate(d denotation) (*Relation, error) {
 	if len(d.ids) > 0 && d.ids[0] == "" {
 		return nil, &TopologyError{Rule: RuleNodeNamed, Nodes: []NodeID{""}}
 	}
-	r := &Relation{ids: d.ids, number: numbers(d.ids)}
+	r := &Relation{ids: d.ids, number: d.number}
+	if r.number == nil {
+		r.number = numbers(d.ids)
+	}
 	r.succ = spread(len(d.ids), d.arcs, arc.from, arc.to)
 	r.pred = spread(len(d.ids), d.arcs, arc.to, arc.from)
 	if cycle := r.sortTopologically(); cycle != nil {

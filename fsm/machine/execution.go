@@ -35,11 +35,9 @@ type execution struct {
 	alone uint64
 	// dirty: the transaction's commit must write the header.
 	dirty bool
-	// touched: the execution is on the transaction's list. before is its header at that time; born says that
-	// this transaction created it.
+	// touched: the execution is on the transaction's list. born says that this transaction created it.
 	touched bool
 	born    bool
-	before  state.Header
 	place   *list.Element
 	// size is what the cache counts for it.
 	size int
@@ -136,12 +134,12 @@ func newJournal(objectID string) *journal.State {
 // touch puts an execution on the transaction's list.
 func (t *txn) touch(ex *execution) *execution {
 	if !ex.touched {
-		ex.touched, ex.before = true, ex.h
+		ex.touched = true
 		if ex.j != nil {
 			ex.j.BeginWith(t.undo())
 		}
 		ex.run.begin()
-		t.touched = append(t.touched, ex)
+		t.touched, t.headers = append(t.touched, ex), append(t.headers, ex.h)
 		t.m.cache.keep(ex)
 	}
 	return ex

@@ -31,14 +31,14 @@ func (t *txn) advance(ex *execution) {
 	r.busy = true
 	for !ex.h.Status.Terminal() && t.step(ex, r) {
 	}
-	r.busy, r.ended = false, nil
+	r.forget()
 }
 
 // step does the next piece of work; it returns false when there is none.
 func (t *txn) step(ex *execution, r *graphRun) bool {
-	if len(r.ended) > 0 {
-		p := r.ended[0]
-		r.ended = r.ended[1:]
+	if r.taken < len(r.ended) {
+		p := r.ended[r.taken]
+		r.taken++
 		t.attemptOver(ex, r, p)
 		return true
 	}
@@ -211,6 +211,9 @@ func attemptsOf(n *perdurev1.GraphNode) uint32 {
 }
 
 func policyOf(n *perdurev1.GraphNode) string {
+	if attemptsOf(n) == 1 {
+		return "attempts=1"
+	}
 	return "attempts=" + strconv.FormatUint(uint64(attemptsOf(n)), 10)
 }
 

@@ -38,9 +38,11 @@ type graphRun struct {
 	// own, so none of them needs a read to see that its id is free. A run that was read again does not know it.
 	alone bool
 
-	// busy: advance is running; ended holds the attempts that end meanwhile. Neither outlasts a transaction.
+	// busy: advance is running; ended holds the attempts that end meanwhile, of which it has taken the first. None of these
+	// outlasts a transaction.
 	busy  bool
 	ended []recovery.Promise
+	taken int
 	// undo is nil between transactions; spare is the memory of the next one's.
 	undo, spare *runUndo
 }
@@ -112,7 +114,18 @@ func (r *graphRun) over() {
 		u.rows, u.toggled, u.unobserved = u.rows[:0], u.toggled[:0], nil
 		r.spare = u
 	}
-	r.undo, r.busy, r.ended = nil, false, nil
+	r.undo = nil
+	r.forget()
+}
+
+// forget ends advance. The memory of many ended attempts is not kept.
+func (r *graphRun) forget() {
+	const kept = 16
+	clear(r.ended)
+	r.busy, r.ended, r.taken = false, r.ended[:0], 0
+	if cap(r.ended) > kept {
+		r.ended = nil
+	}
 }
 
 // size estimates the memory that the run holds, in bytes.
@@ -336,10 +349,8 @@ func (r *graphRun) findStartable() {
 // firstRun makes the run of a new execution whose id had no run before. It is what readGraph reads.
 func (t *txn) firstRun(ex *execution, b birth) {
 	r, err := newGraphRun(b.graph, slices.Clone(b.input))
-	if err == nil {
-		err = r.reduce(0)
-	}
 	t.mustNot(ex, err)
+	r.engine = reduction.InitialEngine(r.rel)
 	r.findStartable()
 	r.alone = t.noneBelow(ex.ns, ex.h.ID)
 	ex.run = r

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"slices"
 
 	"perdure/fsm/histories"
 	"perdure/fsm/state"
@@ -146,11 +147,8 @@ func (t *txn) dropDeadlines(ns string, h *state.Header) {
 
 // detach drops an execution from memory, with what this transaction has changed in its header.
 func (t *txn) detach(old *execution) {
-	for i, ex := range t.touched {
-		if ex == old {
-			t.touched = append(t.touched[:i], t.touched[i+1:]...)
-			break
-		}
+	if i := slices.Index(t.touched, old); i >= 0 {
+		t.touched, t.headers = slices.Delete(t.touched, i, i+1), slices.Delete(t.headers, i, i+1)
 	}
 	old.touched = false
 	t.m.cache.drop(old)

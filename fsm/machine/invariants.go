@@ -110,7 +110,7 @@ func (t *txn) graphInvariant(ex *execution, p recovery.Promise) (rule, detail st
 	phase := r.engine.Phase()
 	_, more := r.next()
 	switch {
-	case r.busy || len(r.ended) > 0:
+	case r.busy || r.taken < len(r.ended):
 		return "graph_advanced", "an attempt has ended, and its node was not updated"
 	case phase.Settled() || phase == reduction.PhaseStuck:
 		return "graph_concluded", fmt.Sprintf("the graph is %s, and the run has not ended", phase)

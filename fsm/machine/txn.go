@@ -21,6 +21,8 @@ type txn struct {
 	fx    Effects
 	// touched are the executions this transaction has read or changed, in order.
 	touched []*execution
+	// headers are those of touched when the transaction first read them.
+	headers []state.Header
 	// undos are the memory of journals' transactions, of which this transaction uses the first undone.
 	undos  []*journal.Undo
 	undone int
@@ -72,7 +74,8 @@ func (t *txn) begin(index uint64) {
 	t.reset()
 	t.index, t.now = index+t.m.base, t.m.clock
 	t.fx = Effects{}
-	t.touched, t.undone = t.touched[:0], 0
+	t.untouch()
+	t.undone = 0
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, nil, 0
@@ -159,13 +162,13 @@ func (t *txn) commit(fx *Effects) {
 	t.m.stuck += t.stuck
 	fx.add(&t.fx)
 	t.reset()
-	t.touched = t.touched[:0]
+	t.untouch()
 	t.ready = t.ready[:0]
 }
 
 // abort drops all writes and rolls back the executions in memory.
 func (t *txn) abort() {
-	for _, ex := range t.touched {
+	for i, ex := range t.touched {
 		if ex.j != nil {
 			ex.j.Rollback()
 		}
@@ -173,7 +176,7 @@ func (t *txn) abort() {
 		if ex.born {
 			t.m.cache.drop(ex)
 		}
-		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
+		ex.h, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false
 		ex.holder = nil
 		switch {
 		case ex.place == nil:
@@ -190,9 +193,19 @@ func (t *txn) abort() {
 	t.entities, t.posted = t.entities[:0], nil
 	t.forgetLast()
 	t.reset()
-	t.touched = t.touched[:0]
+	t.untouch()
 	t.ready = t.ready[:0]
 	t.fx = Effects{}
+}
+
+// untouch empties the list of touched executions. The memory of a large one is not kept.
+func (t *txn) untouch() {
+	const kept = 256
+	clear(t.headers)
+	t.touched, t.headers = t.touched[:0], t.headers[:0]
+	if cap(t.headers) > kept {
+		t.headers = nil
+	}
 }
 
 // stored reads the state without allocating keys.

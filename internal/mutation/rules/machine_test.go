@@ -143,7 +143,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "a refused command leaves nothing in memory",
-		From: "ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false", To: "ex.dirty, ex.touched, ex.born = false, false, false",
+		From: "ex.h, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false", To: "_, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false",
 		Tests: "TestCommitRefused",
 	},
 	{

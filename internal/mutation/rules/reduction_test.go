@@ -18,6 +18,14 @@ var reductionBugs = []mutation.Bug{
 		From: `if from == to {`, To: `if from == to && from > 0 {`, Tests: "TestRefusedGraphs",
 	},
 	{
+		File: "reduction/relation.go", Rule: "declared edges: each has its own end",
+		From: `if i == 0 || e.To != edges[i-1].To {`, To: `if i == 0 {`, Tests: "TestLowerAllSmallGraphs",
+	},
+	{
+		File: "reduction/engine.go", Rule: "initial engine: all nodes are pending",
+		From: `e.count[StatusPending] = r.Len()`, To: `e.count[StatusPending] = 0`, Tests: "TestEngineAgreesWithItsTwins",
+	},
+	{
 		File: "reduction/accumulate.go", Rule: "one_result_per_node",
 		From: `if i := firstRepeated(numbers); i >= 0 {`, To: `if i := firstRepeated(numbers); i > 1 {`, Tests: "TestRefusedFacts",
 	},
