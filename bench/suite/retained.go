@@ -47,8 +47,9 @@ const (
 )
 
 // Retained runs total executions of a cell in windows on a cluster that keeps what has ended for an hour of the nodes' time, which runs
-// fast. In o.Rounds of the windows that purge, it runs as many executions on a cluster that keeps everything, before or after them in
-// turns, while the other one is idle. It returns the figures of all windows, and the purging side over the other one for each round.
+// fast. It runs as many on a cluster that keeps everything, before or after them in turns, while the other one is idle: in all windows
+// of the first hour, so that both store as much when purges begin, and then in o.Rounds of the windows that purge. It returns the
+// figures of all windows, and the purging side over the other one for each round.
 func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Figures, verdicts []Verdict, err error) {
 	if o.Rounds < 1 || o.Rounds > retainedWindows/2 || total < retainedWindows {
 		return nil, nil, fmt.Errorf("%d executions and %d rounds: at least %d, and 1 to %d, are possible", total, o.Rounds, retainedWindows, retainedWindows/2)
@@ -69,16 +70,17 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 		return nil, nil, err
 	}
 	var rounds [2][]Figures
-	first, every := 0, 0
+	first, every, turn := 0, 0, 0
 	for w := range retainedWindows {
-		sides := []*aged{purging}
 		if every == 0 && purging.ahead > retained {
 			first, every = w, max((retainedWindows-w)/o.Rounds, 1)
 		}
-		paired := every > 0 && (w-first)%every == 0 && len(rounds[0]) < o.Rounds
-		if paired {
+		filling := every == 0
+		paired := !filling && (w-first)%every == 0 && len(rounds[0]) < o.Rounds
+		sides := []*aged{purging}
+		if filling || paired {
 			sides = []*aged{keeping, purging}
-			if len(rounds[0])%2 == 1 {
+			if turn++; turn%2 == 0 {
 				sides = []*aged{purging, keeping}
 			}
 		}
@@ -93,6 +95,7 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 			}
 			all = append(all, f)
 			switch {
+			case filling:
 			case s == keeping:
 				rounds[0] = append(rounds[0], f)
 			case paired:
