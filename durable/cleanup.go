@@ -76,10 +76,10 @@ type cleanups struct {
 	running bool
 
 	// of is set in a clean-up execution. While replaying is true the activation's journal is that of the cancelled
-	// execution, and own its own; afterwards past is the cancelled one's. end ends the function's context.
+	// execution, and own its own; else own is nil. end ends the function's context.
 	of        *perdurev1.CleanupOf
 	replaying bool
-	own, past history
+	own       *history
 	end       context.CancelCauseFunc
 }
 
@@ -201,7 +201,8 @@ func (t *activation) loadCancelled() {
 			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its length %d", of.GetId(), before, of.GetNextSeq()))
 		}
 	}
-	c.own, t.journal, c.replaying = t.journal, past, true
+	own := t.journal
+	c.own, t.journal, c.replaying = &own, past, true
 }
 
 // cleanUp runs, in a clean-up execution whose function was replayed, the registered clean-ups that are not done. They
@@ -220,7 +221,7 @@ func (t *activation) cleanUp(ctx Context, err error) error {
 		t.failTask(fmt.Errorf("durable: the code of %q registers no clean-up, and the cancelled execution %s had one", t.info.Function, t.info.ID))
 	}
 	c.end(ErrCancelled)
-	c.past, t.journal, c.own = t.journal, c.own, history{}
+	t.journal, c.own = *c.own, nil
 	c.replaying, c.interrupted, t.next = false, false, 0
 	t.section = nil // it was released when the execution was cancelled
 	t.goLiveIfReplayed()
