@@ -42,7 +42,11 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: a text that is not UTF-8 is left to proto",
-		From: `if !utf8.Valid(b) {`, To: `if len(b) == 1 && !utf8.Valid(b) {`, Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
+		From: "if !utf8.Valid(b) {\n		r.ok = false\n		return", To: "if len(b) == 1 && !utf8.Valid(b) {\n		r.ok = false\n		return", Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
+	},
+	{
+		File: "fsm/decode.go", Rule: "decoder: an edge that is not UTF-8 is left to proto",
+		From: "if !utf8.Valid(b) {\n		r.ok = false\n	}", To: "if len(b) == 1 && !utf8.Valid(b) {\n		r.ok = false\n	}", Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: messages that occur twice are merged",
