@@ -95,6 +95,12 @@ func TestDecodeSharesTheEdgesOfAGraph(t *testing.T) {
 	if by := testing.AllocsPerRun(20, func() { _ = proto.Unmarshal(b, &commandv1.Entry{}) }); own > by/4 {
 		t.Errorf("%v allocations, by proto %v", own, by)
 	}
+
+	g.Nodes[1].After = []string{"##"}
+	if b, err = proto.Marshal(e); err != nil {
+		t.Fatal(err)
+	}
+	compareDecoded(t, d, bytes.ReplaceAll(b, []byte("##"), []byte{0xff, 0xfe})) // no UTF-8
 }
 
 // twoEventsInOne is an entry with an event that is written in two parts, which proto merges if they are of one kind.

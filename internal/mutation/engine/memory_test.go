@@ -46,7 +46,7 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: an edge that is not UTF-8 is left to proto",
-		From: "if !utf8.Valid(b) {\n		r.ok = false\n	}", To: "if len(b) == 1 && !utf8.Valid(b) {\n		r.ok = false\n	}", Pkg: "fsm", Tests: "TestDecodeAsProto", Long: true,
+		From: "if !utf8.Valid(b) {\n		r.ok = false\n	}", To: "if len(b) == 1 && !utf8.Valid(b) {\n		r.ok = false\n	}", Pkg: "fsm", Tests: "TestDecodeSharesTheEdgesOfAGraph",
 	},
 	{
 		File: "fsm/decode.go", Rule: "decoder: messages that occur twice are merged",
