@@ -81,6 +81,7 @@ func TestHistoryForgets(t *testing.T) {
 	for range rounds / 50 {
 		f.mu.Lock()
 		f.deliver(x, "s", &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte("1000")}})
+		f.dispatch() // it may wait for the signal already
 		f.mu.Unlock()
 	}
 	var got found
