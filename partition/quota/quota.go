@@ -53,7 +53,7 @@ const (
 	maxNamespaces = 4096
 	// countShare is the part of the time that counting open executions of a namespace may take, measureShare that of
 	// measuring bytes, pieceKeys what one piece reads.
-	countShare, measureShare = 0.1, 0.05
+	countShare, measureShare = 0.01, 0.05
 	pieceKeys                = 2048
 )
 
@@ -167,13 +167,24 @@ func (q *Quota) Admit(cmd *commandv1.Command, exists func() bool) (Charge, *api.
 		return Charge{}, nil
 	}
 	s := q.spaceOf(cmd.Namespace, limits)
+	charge, refused := q.charge(s, cmd, opens)
+	if refused == nil {
+		return charge, nil
+	}
+	if opens && exists() {
+		return Charge{}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[refused.Meta["quota"]]++
+	return Charge{}, refused
+}
+
+// charge charges a command to its namespace, or returns the quota that it would exceed.
+func (q *Quota) charge(s *space, cmd *commandv1.Command, opens bool) (Charge, *api.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if refused := q.refuse(s, opens); refused != nil {
-		if opens && exists() {
-			return Charge{}, nil
-		}
-		s.refused[refused.Meta["quota"]]++
 		return Charge{}, refused
 	}
 	s.added += int64(proto.Size(cmd))
@@ -232,17 +243,17 @@ func (q *Quota) refuse(s *space, opens bool) *api.Error {
 	if !opens {
 		return nil
 	}
+	if limit := int64(s.limits.Starts); limit > 0 {
+		if q.fill(s); s.tokens < 1 {
+			return refuse(kindStarts, limit, limit, "namespace %q has started %d executions of %d per second")
+		}
+	}
 	if limit := s.limits.Open; limit > 0 {
 		if s.open() >= s.openMost {
 			q.count(s)
 		}
 		if s.open() >= s.openMost {
 			return refuse(kindOpen, int64(s.open()+s.openElsewhere), int64(limit), "namespace %q has %d open executions of %d")
-		}
-	}
-	if limit := int64(s.limits.Starts); limit > 0 {
-		if q.fill(s); s.tokens < 1 {
-			return refuse(kindStarts, limit, limit, "namespace %q has started %d executions of %d per second")
 		}
 	}
 	return nil
