@@ -21,7 +21,7 @@ const callTimeout = 50 * time.Second
 
 // StartClient starts the client of a job.
 func StartClient(binary, dir string, job workload.Job) (*Process, error) {
-	return start(binary, dir, clientRole, job)
+	return startJob(binary, dir, clientRole, job)
 }
 
 // Begun waits until a client's window has begun.

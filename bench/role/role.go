@@ -106,7 +106,19 @@ const endTimeout = 30 * time.Second
 
 // start starts a role and sends it a job.
 func start(binary, dir, name string, job any) (*Process, error) {
-	cmd := exec.Command(binary, argument, name)
+	return startCommand(exec.Command(binary, argument, name), dir, name, job)
+}
+
+// startJob starts a role for the job of a workload.
+func startJob(binary, dir, name string, job workload.Job) (*Process, error) {
+	if job.Yields {
+		return startCommand(exec.Command("nice", "-n", "19", binary, argument, name), dir, name, job)
+	}
+	return start(binary, dir, name, job)
+}
+
+// startCommand starts the command of a role and sends it a job.
+func startCommand(cmd *exec.Cmd, dir, name string, job any) (*Process, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

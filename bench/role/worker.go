@@ -15,7 +15,7 @@ import (
 
 // StartWorker starts a worker for a job and waits until it gets tasks.
 func StartWorker(ctx context.Context, binary, dir string, job workload.Job) (*Process, error) {
-	p, err := start(binary, dir, workerRole, job)
+	p, err := startJob(binary, dir, workerRole, job)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ const offenderMargin = 15 * time.Second
 // Offended measures a cell, in rounds of six turns on one cluster: alone, beside namespaces that offer their quotas, and beside the
 // same namespaces that offer so many times as much. What a quota admits costs others something by right, so the verdicts are of
 // the cell beside quotas exceeded over the cell beside quotas used up. It returns all figures and these ratios for each round,
-// and the ratios to the cell alone.
+// and the ratios to the cell alone. The offenders' own processes yield the cores to the cluster: they would be elsewhere.
 func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, beyond, alone []Verdict, err error) {
 	var quotas []string
 	for _, x := range offenders {
@@ -103,7 +103,7 @@ func (s *stand) measureOffended(ctx context.Context, cell Cell, times float64) (
 		if err != nil {
 			return f, err
 		}
-		job.Workload, job.Namespace = x.workload, x.namespace
+		job.Workload, job.Namespace, job.Yields = x.workload, x.namespace, true
 		job.Load = load.Options{Concurrency: 256, Rate: x.rate * times, Duration: s.o.Warmup + s.o.Duration + offenderMargin}
 		worker, err := role.StartWorker(ctx, s.o.Load, s.dir, job)
 		if err != nil {

@@ -46,6 +46,8 @@ type Job struct {
 	Lease time.Duration `json:"lease,omitempty"`
 	// First is when the first sleeper is due, if the sleepers are stored already; else the zero time.
 	First time.Time `json:"first,omitzero"`
+	// Yields runs the job's processes at the lowest priority: they take what time the others leave, as if on machines of their own.
+	Yields bool `json:"-"`
 }
 
 // Mark names an instant of a job at which its caller reads the figures of processes.
