@@ -35,6 +35,17 @@ func Grants(reserved []Reservation) []*commandv1.Grant {
 	return grants
 }
 
+// alone is after how many reservations in a row for entries of one partition a session's credit is that partition's.
+const alone = 4
+
+// reservedBy counts a reservation for an entry of a partition.
+func (s *session) reservedBy(partition uint32) {
+	if s.reserver != partition {
+		s.reserver, s.inRow = partition, 0
+	}
+	s.inRow++
+}
+
 // Bounds of the grants of one entry. More wait for the next one.
 const (
 	maxEntryGrants     = 64
@@ -42,7 +53,11 @@ const (
 )
 
 // Reserve reserves credit for an entry of a partition: half of each session's free credit, so that other
-// entries find some too. It begins with the workers that tasks wait for, and rotates over the workers.
+// entries find some too; all of it if tasks wait for the worker and the last entries were of this partition alone. It
+// begins with the workers that tasks wait for, and rotates over the workers.
+//
+// So a session whose credit is too small for its tasks uses it up, and then wants credit of other nodes. Halves would
+// never use it up.
 func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +81,11 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 			if free == 0 || s.silent(now) || len(led.pending) > 0 && led.wanted(s) != waitedFor {
 				continue
 			}
-			n := s.share.Reserve((free + 1) / 2)
+			n := (free + 1) / 2
+			if s.reservedBy(partition); waitedFor && s.inRow > alone {
+				n = free
+			}
+			n = s.share.Reserve(n)
 			grant := &commandv1.Grant{
 				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Digests: s.Digests, Credit: uint32(n), LeaseMs: s.LeaseMS,
 			}

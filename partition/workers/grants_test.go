@@ -57,6 +57,38 @@ func TestGrantsAreBounded(t *testing.T) {
 	}
 }
 
+// An entry reserves half of a worker's free credit, or all of it if tasks wait for the worker and the entries before it
+// were of the same partition.
+func TestCreditThatTasksWaitFor(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		here   string
+		before []uint32 // partitions of the entries before
+		want   uint32
+	}{
+		{"no task waits", "", []uint32{0, 0, 0, 0, 0}, 4},
+		{"tasks wait", "f", []uint32{0, 0, 0, 0}, 8},
+		{"tasks of another worker wait", "g", []uint32{0, 0, 0, 0, 0}, 4},
+		{"too few entries before", "f", []uint32{0, 0, 0}, 4},
+		{"an entry of another partition was the last", "f", []uint32{0, 0, 0, 0, 0, 1}, 4},
+		{"one was among the last", "f", []uint32{0, 0, 0, 0, 1, 0, 0, 0}, 4},
+		{"one was before them", "f", []uint32{1, 0, 0, 0, 0}, 8},
+	} {
+		d, led := crowd(t, 1, func(int) []string { return []string{"f"} })
+		d.led[1] = &ledPartition{lead: led.lead, pending: map[state.Queue]bool{}, assigning: true}
+		for _, partition := range c.before {
+			d.Unreserve(d.Reserve(partition))
+		}
+		if c.here != "" {
+			led.pending[queueOf(c.here)] = true
+		}
+		reserved := d.Reserve(0)
+		if len(reserved) != 1 || reserved[0].grant.Credit != c.want {
+			t.Errorf("%s: the grants are %v, want %d units", c.name, Grants(reserved), c.want)
+		}
+	}
+}
+
 // A session serves the queues of its digests, and those that are pinned to none; without digests all queues of its
 // functions. Its grants carry the digests.
 func TestDigestsServed(t *testing.T) {

@@ -53,6 +53,9 @@ type session struct {
 
 	// share is the credit that is granted to this session; entries under way reserve parts of it.
 	share credit.Share
+	// The last inRow reservations of the share were for entries of the partition reserver.
+	reserver uint32
+	inRow    int
 	// wanted: tasks for this worker wait and no credit is left.
 	wanted               bool
 	detached, superseded bool
