@@ -18,6 +18,14 @@ var dispatchBugs = []mutation.Bug{
 		From: "b.s.share.Release(int(b.grant.Credit))\n\t\tb.s.freed()\n\t\td.schedule(b.s)", To: "b.s.freed()\n\t\td.schedule(b.s)", Tests: "TestCapacityIsConserved",
 	},
 	{
+		File: "partition/workers/assign.go", Rule: "dispatch: an entry takes all credit only where no other partition wants some",
+		From: "waitedFor && s.inRow > alone {", To: "waitedFor {", Tests: "TestCreditThatTasksWaitFor",
+	},
+	{
+		File: "partition/workers/assign.go", Rule: "dispatch: a partition alone reserves all credit",
+		From: "waitedFor && s.inRow > alone {", To: "waitedFor && s.inRow < 0 {", Tests: "TestCreditThatTasksWaitFor",
+	},
+	{
 		File: "partition/workers/assign.go", Rule: "dispatch: a task uses credit",
 		From: "b.s.share.Use()", To: "_ = b", Tests: "TestCapacityIsConserved",
 	},
