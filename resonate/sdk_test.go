@@ -143,11 +143,29 @@ func until(t *testing.T, what string, reached func() bool) {
 	testkit.Eventually(t, sdkTimeout, what, reached, nil)
 }
 
+// partitions is how many the cluster has.
+const partitions = 3
+
 // nodes are the processes of a cluster of three.
 type nodes struct {
 	*client.Client
 	procs map[string]*process
 	urls  map[string]string
+	// args are the command line of each node. A node ends with whole.
+	args  map[string][]string
+	whole *testing.T
+}
+
+// start starts a node, or starts it again.
+func (n *nodes) start(id string) {
+	n.whole.Helper()
+	n.procs[id] = launch(n.whole, exec.Command(n.args[id][0], n.args[id][1:]...))
+}
+
+// ready waits until a node serves.
+func (n *nodes) ready(t *testing.T, id string) {
+	t.Helper()
+	until(t, id+" is ready", func() bool { return ready(n.urls[id]) })
 }
 
 // freeAddrs are loopback addresses that nothing listened on just now.
@@ -174,13 +192,14 @@ func startNodes(t *testing.T) *nodes {
 	}
 	addrs := freeAddrs(t, 12)
 	gossip, grpc, http := addrs[0:3], addrs[3:6], addrs[6:9]
-	out := &nodes{procs: map[string]*process{}, urls: map[string]string{}}
+	out := &nodes{procs: map[string]*process{}, urls: map[string]string{}, args: map[string][]string{}, whole: t}
 	for i := range 3 {
 		id := fmt.Sprintf("n%d", i+1)
-		cmd := exec.Command(binary, "start", "--node-id", id, "--data", t.TempDir(), "--bootstrap-expect", "3", "--join", strings.Join(gossip, ","),
-			"--gossip-addr", gossip[i], "--grpc-addr", grpc[i], "--http-addr", http[i], "--peer-addr", addrs[9+i], "--partitions", "3",
-			"--disk-reserve", "16MiB", "--check-invariants", "--log-level", "warn")
-		out.procs[id], out.urls[id] = launch(t, cmd), "http://"+http[i]
+		out.args[id] = []string{binary, "start", "--node-id", id, "--data", t.TempDir(), "--bootstrap-expect", "3", "--join", strings.Join(gossip, ","),
+			"--gossip-addr", gossip[i], "--grpc-addr", grpc[i], "--http-addr", http[i], "--peer-addr", addrs[9+i], "--partitions", fmt.Sprint(partitions),
+			"--disk-reserve", "16MiB", "--check-invariants", "--log-level", "warn"}
+		out.urls[id] = "http://" + http[i]
+		out.start(id)
 	}
 	c, err := client.Dial(client.Options{Addrs: grpc})
 	if err != nil {
@@ -188,8 +207,8 @@ func startNodes(t *testing.T) *nodes {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	out.Client = c
-	for id, url := range out.urls {
-		until(t, id+" is ready", func() bool { return ready(url) })
+	for id := range out.urls {
+		out.ready(t, id)
 	}
 	return out
 }
@@ -230,7 +249,6 @@ type fixture struct {
 	*nodes
 	dir, log string
 	// workers outlive the subtest that starts them: they end with whole.
-	whole   *testing.T
 	workers map[string]*process
 }
 
@@ -276,18 +294,23 @@ func TestSDK(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	f := &fixture{whole: t, dir: sdk(t), nodes: startNodes(t), log: filepath.Join(t.TempDir(), "log"), workers: map[string]*process{}}
+	f := &fixture{dir: sdk(t), nodes: startNodes(t), log: filepath.Join(t.TempDir(), "log"), workers: map[string]*process{}}
 	f.worker(t, "n1", "w1")
 	f.worker(t, "n2", "w2")
 	t.Run("features", f.features)
 	t.Run("worker killed", f.workerKilled)
 	t.Run("leader killed", f.leaderKilled)
+	for _, pid := range []string{"w1", "w2"} { // at the node that stays
+		f.workers[pid].kill()
+		f.worker(t, "n3", pid)
+	}
+	t.Run("features while the leader is killed", f.featuresWithoutLeader)
+	t.Run("worker and leader killed", f.workerAndLeaderKilled)
 }
 
-// features uses each feature of the SDK once.
-func (f *fixture) features(t *testing.T) {
-	var got map[string]any
-	f.client(t, "n3", "all").result(t, &got)
+// checkFeatures checks what each feature of the SDK has returned to user code.
+func checkFeatures(t *testing.T, got map[string]any) {
+	t.Helper()
 	for name, want := range map[string]any{
 		"run": 7.0, "steps": 3.0, "rpc": 42.0, "calls": 9.0, "runCalls": 11.0, "sleeps": "slept", "asks": "from outside",
 		"standalone": "rejected: refused", "fails": "no luck", "schedule": 16.0, "leaves": []any{"left", 18.0}, "group": []any{"w1", "w2"},
@@ -298,20 +321,99 @@ func (f *fixture) features(t *testing.T) {
 	}
 }
 
+// features uses each feature of the SDK once.
+func (f *fixture) features(t *testing.T) {
+	var got map[string]any
+	f.client(t, "n3", "all").result(t, &got)
+	checkFeatures(t, got)
+}
+
+// victim is a node that leads a partition and that no client or worker of a test without a leader uses.
+func (f *fixture) victim(t *testing.T) (node string, partition uint32) {
+	t.Helper()
+	for i := 0; ; i++ {
+		id := fmt.Sprint("victim-", i)
+		if leader := f.leader(t, id); leader != "n3" {
+			return leader, state.PartitionOf("default", id, partitions)
+		}
+	}
+}
+
+// idIn is an id in a partition that begins with name.
+func idIn(partition uint32, name string) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprintf("%s-%d", name, i); state.PartitionOf("default", id, partitions) == partition {
+			return id
+		}
+	}
+}
+
+// featuresWithoutLeader uses each feature three times at once with the others, on promises of one partition, and kills its
+// leader when the second time begins.
+func (f *fixture) featuresWithoutLeader(t *testing.T) {
+	victim, partition := f.victim(t)
+	args := []string{"rounds"}
+	for round := range 3 {
+		ids := map[string]string{}
+		for _, name := range []string{
+			"run", "steps", "rpc", "calls", "run-calls", "sleeps", "asks", "standalone", "fails", "every-second", "leaves", "who",
+		} {
+			ids[name] = idIn(partition, fmt.Sprintf("%s-round-%d", name, round))
+		}
+		b, err := json.Marshal(ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, string(b))
+	}
+	rounds := f.client(t, "n3", args...)
+	rounds.printed(t, "begin", 2)
+	f.procs[victim].kill()
+	var got []map[string]any
+	rounds.result(t, &got)
+	if len(got) != 3 {
+		t.Fatalf("%d rounds have ended, not 3", len(got))
+	}
+	for _, round := range got {
+		checkFeatures(t, round)
+	}
+	if leader := f.leader(t, idIn(partition, "any")); leader == victim {
+		t.Errorf("%s is dead and leads", victim)
+	}
+	f.start(victim)
+	f.ready(t, victim)
+}
+
 // workerKilled kills a worker between two steps: another one continues behind those that are recorded.
 func (f *fixture) workerKilled(t *testing.T) {
-	call := f.client(t, "n3", "rpc", "killed", "steps", "12", "200")
+	f.killHolder(t, "killed", func(holder string) { f.worker(t, map[string]string{"w1": "n1", "w2": "n2"}[holder], holder) })
+}
+
+// workerAndLeaderKilled kills the leader of the promises' partition with the worker.
+func (f *fixture) workerAndLeaderKilled(t *testing.T) {
+	victim, partition := f.victim(t)
+	f.killHolder(t, idIn(partition, "both"), func(holder string) {
+		f.procs[victim].kill()
+		f.worker(t, "n3", holder)
+	})
+}
+
+// killHolder calls a function of twelve recorded steps, kills the worker that runs the fifth, and calls then. No recorded
+// step is repeated.
+func (f *fixture) killHolder(t *testing.T, id string, then func(holder string)) {
+	t.Helper()
+	call := f.client(t, "n3", "rpc", id, "steps", "12", "200")
 	holder := ""
 	until(t, "a worker has begun the fifth step", func() bool {
 		for line := range f.noted(t) {
-			if pid, ok := strings.CutPrefix(line, "killed 4 "); ok {
+			if pid, ok := strings.CutPrefix(line, id+" 4 "); ok {
 				holder = pid
 			}
 		}
 		return holder != ""
 	})
 	f.workers[holder].kill()
-	f.worker(t, map[string]string{"w1": "n1", "w2": "n2"}[holder], holder)
+	then(holder)
 	var sum int
 	if call.result(t, &sum); sum != 66 {
 		t.Errorf("the sum of the steps is %d, want 66", sum)
@@ -319,7 +421,7 @@ func (f *fixture) workerKilled(t *testing.T) {
 	for i := range 4 {
 		runs := 0
 		for line, n := range f.noted(t) {
-			if strings.HasPrefix(line, fmt.Sprintf("killed %d ", i)) {
+			if strings.HasPrefix(line, fmt.Sprintf("%s %d ", id, i)) {
 				runs += n
 			}
 		}
@@ -335,7 +437,7 @@ func (f *fixture) leaderKilled(t *testing.T) {
 	victim, partition := "", uint32(0)
 	for i := 0; len(ids) < 400; i++ {
 		id := fmt.Sprintf("load-%d", i)
-		of := state.PartitionOf("default", id, 3)
+		of := state.PartitionOf("default", id, partitions)
 		if victim == "" {
 			if leader := f.leader(t, id); leader != "n3" { // the client's node
 				victim, partition = leader, of
@@ -359,4 +461,6 @@ func (f *fixture) leaderKilled(t *testing.T) {
 	if leader := f.leader(t, ids[0]); leader == victim {
 		t.Errorf("%s is dead and leads", victim)
 	}
+	f.start(victim)
+	f.ready(t, victim)
 }

@@ -28,63 +28,81 @@ async function search(data) {
   return (await res.json()).data.promises;
 }
 
+// scenarios use each feature once. id makes the ids of their promises out of their names.
 const scenarios = {
-  run: () => resonate.run("run", "empty"),
-  steps: () => resonate.run("steps", "steps", 3, 0),
-  rpc: () => resonate.rpc("rpc", "double", 21, workers),
-  calls: () => resonate.rpc("calls", "calls", 4, workers),
-  runCalls: () => resonate.run("run-calls", "calls", 5),
-  sleeps: () => resonate.rpc("sleeps", "sleeps", 1500, workers),
-  asks: async () => {
-    const handle = await resonate.beginRpc("asks", "asks", workers);
-    await until(() => resonate.promises.get("asks:0").catch(() => undefined));
-    await resonate.promises.resolve("asks:0", { data: encode("from outside") });
+  run: (id) => resonate.run(id("run"), "empty"),
+  steps: (id) => resonate.run(id("steps"), "steps", 3, 0),
+  rpc: (id) => resonate.rpc(id("rpc"), "double", 21, workers),
+  calls: (id) => resonate.rpc(id("calls"), "calls", 4, workers),
+  runCalls: (id) => resonate.run(id("run-calls"), "calls", 5),
+  sleeps: (id) => resonate.rpc(id("sleeps"), "sleeps", 1500, workers),
+  asks: async (id) => {
+    const handle = await resonate.beginRpc(id("asks"), "asks", workers);
+    const asked = `${id("asks")}:0`;
+    await until(() => resonate.promises.get(asked).catch(() => undefined));
+    await resonate.promises.resolve(asked, { data: encode("from outside") });
     return handle.result();
   },
-  standalone: async () => {
-    await resonate.promises.create("standalone", Date.now() + 60_000, { tags: { "resonate:external": "true" } });
-    const handle = await resonate.get("standalone");
+  standalone: async (id) => {
+    const name = id("standalone");
+    await resonate.promises.create(name, Date.now() + 60_000, { tags: { "resonate:external": "true" } });
+    const handle = await resonate.get(name);
     const result = handle.result().then(
       () => "resolved",
       (reason) => `rejected: ${reason}`,
     );
-    await resonate.promises.reject("standalone", { data: encode("refused") });
+    await resonate.promises.reject(name, { data: encode("refused") });
     return result;
   },
-  fails: () =>
-    resonate.rpc("fails", "fails", workers).then(
+  fails: (id) =>
+    resonate.rpc(id("fails"), "fails", workers).then(
       () => "no error",
       (error) => error.message,
     ),
-  schedule: async () => {
-    const schedule = await resonate.schedule("every-second", "* * * * * *", "double", 8, workers);
+  schedule: async (id) => {
+    const name = id("every-second");
+    const schedule = await resonate.schedule(name, "* * * * * *", "double", 8, workers);
     const fired = await until(async () => {
-      const promises = await search({ tags: { "resonate:schedule": "every-second" }, state: "resolved" });
+      const promises = await search({ tags: { "resonate:schedule": name }, state: "resolved" });
       return promises[0];
     });
     await schedule.delete();
     return JSON.parse(Buffer.from(fired.value.data, "base64").toString());
   },
-  leaves: async () => {
-    const left = await resonate.rpc("leaves", "leaves", 9, workers);
+  leaves: async (id) => {
+    const name = id("leaves");
+    const left = await resonate.rpc(name, "leaves", 9, workers);
     const child = await until(async () => {
-      const promises = await search({ state: "resolved", tags: { "resonate:parent": "leaves" } });
-      return promises.find((p) => p.id.startsWith("leaves:d"));
+      const promises = await search({ state: "resolved", tags: { "resonate:parent": name } });
+      return promises.find((p) => p.id.startsWith(`${name}:d`));
     });
     return [left, JSON.parse(Buffer.from(child.value.data, "base64").toString())];
   },
-  group: async () => {
-    const ids = Array.from({ length: 40 }, (_, i) => `who-${i}`);
-    return [...new Set(await Promise.all(ids.map((id) => resonate.rpc(id, "who", workers))))].sort();
+  group: async (id) => {
+    const ids = Array.from({ length: 40 }, (_, i) => `${id("who")}-${i}`);
+    return [...new Set(await Promise.all(ids.map((who) => resonate.rpc(who, "who", workers))))].sort();
   },
 };
 
+// all runs all scenarios at once.
+async function all(id) {
+  const entries = Object.entries(scenarios).map(async ([name, run]) => [name, await run(id)]);
+  return Object.fromEntries(await Promise.all(entries));
+}
+
 async function main([scenario, ...args]) {
   switch (scenario) {
-    case "all": {
-      const wanted = args.length > 0 ? args : Object.keys(scenarios);
-      const entries = wanted.map(async (name) => [name, await scenarios[name]()]);
-      return Object.fromEntries(await Promise.all(entries));
+    case "all":
+      return all((name) => name);
+    // All scenarios for each object of ids by names, one round after the other.
+    case "rounds": {
+      const results = [];
+      for (const round of args) {
+        const ids = JSON.parse(round);
+        console.log("begin");
+        results.push(await all((name) => ids[name] ?? name));
+      }
+      return results;
     }
     case "rpc": {
       const [id, fn, ...rest] = args;
