@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -21,6 +22,10 @@ type guardedFS struct {
 
 // lookBytes is how much a table may grow the interval at which the guard reads the free space.
 const lookBytes = 1 << 20
+
+// yieldFor is how long the writes of a table let other goroutines run first. A table of 2 MiB takes a tenth of it alone, so
+// flushes and compactions keep a share when all cores are busy.
+const yieldFor = 200 * time.Millisecond
 
 // spared says how much must stay free for a file that may fail, and whether it is one: tables, and copies of states.
 func spared(name string, category vfs.DiskWriteCategory) (Level, bool) {
@@ -48,7 +53,8 @@ func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 		if err != nil {
 			return nil, err
 		}
-		return &table{File: countedFile{file, &f.g.syncs}, g: f.g, level: level, name: name, unseen: lookBytes}, nil
+		return &table{File: countedFile{file, &f.g.syncs}, g: f.g, level: level, name: name, unseen: lookBytes,
+			yields: f.g.clock.Now().Add(yieldFor)}, nil
 	}
 	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
@@ -186,15 +192,21 @@ type table struct {
 	level  Level
 	name   string
 	unseen int64 // bytes written since the last measurement; its writer is one goroutine
+	yields time.Time
 }
 
-// Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free.
+// Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free. Pebble writes a table block by
+// block and begins no block before the one before the last is written. Flushes and compactions of several partitions would use
+// all cores for 10 ms at a time, which a request waits for at each goroutine that it passes; so they yield after each block.
 func (t *table) Write(b []byte) (int, error) {
 	if t.unseen += int64(len(b)); t.unseen >= lookBytes {
 		if err := t.g.checkTable(int64(len(b)), t.level); err != nil {
 			return 0, &fs.PathError{Op: "write", Path: t.name, Err: err}
 		}
 		t.unseen = 0
+	}
+	if t.g.clock.Now().Before(t.yields) {
+		t.g.yield()
 	}
 	return t.File.Write(b)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -124,6 +125,7 @@ type Guard struct {
 	asked   int64
 	usage   func() (int64, int64, error)
 	clock   clock.Clock
+	yield   func() // lets other goroutines run
 	log     *slog.Logger
 	onLevel func(from, to Level)
 
@@ -154,7 +156,7 @@ type Guard struct {
 
 // New returns a guard that checks the free space on request; Run checks it periodically.
 func New(o Options) *Guard {
-	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, log: o.Logger, onLevel: o.OnLevel,
+	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, yield: runtime.Gosched, log: o.Logger, onLevel: o.OnLevel,
 		stop: make(chan struct{}), done: make(chan struct{})}
 	if g.usage == nil {
 		g.usage = func() (int64, int64, error) {
