@@ -89,15 +89,16 @@ func backlog(t *testing.T, s *script) *vfs.MemFS {
 	}
 	db, err := pebble.Open("state", &pebble.Options{
 		FS: mem, FormatMajorVersion: format, Logger: quiet{}, DisableWAL: true, DisableAutomaticCompactions: true,
+		L0StopWritesThreshold: 2 * compactAt,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 8 { // twice what sets a compaction off
+	for range compactAt { // twice what sets a compaction off
 		err = errors.Join(err, db.Set(keys.MetaKey(metaStamp), stampOfTests, pebble.NoSync), db.Flush())
 	}
 	files := db.Metrics().Levels[0].TablesCount
-	if err := errors.Join(err, db.Close()); err != nil || files < 8 {
+	if err := errors.Join(err, db.Close()); err != nil || files < compactAt {
 		t.Fatalf("%d files wait to be compacted: %v", files, err)
 	}
 	return mem

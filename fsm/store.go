@@ -279,6 +279,9 @@ func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
 	return db, nil
 }
 
+// compactAt is twice the number of flushed memtables that are compacted, as Pebble counts them.
+const compactAt = 16
+
 func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error) {
 	// Pebble panics when a directory cannot be synced, and on some damage.
 	defer func() {
@@ -294,9 +297,9 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		FormatMajorVersion:          format,
 		MemTableSize:                s.opts.MemTableBytes,
 		MemTableStopWritesThreshold: 2,
-		// Eight memtables are compacted together, into a level of 96 MiB. Nodes with 3·10^6 executions rewrite a third less than
-		// with four and 64 MiB, and half of what they rewrite when there is no such level.
-		L0CompactionThreshold: 16,
+		// What is compacted together goes into a level of 96 MiB. A node with 3·10^6 executions rewrites a third less than if four
+		// memtables go into 64 MiB, and half of what it rewrites without such a level.
+		L0CompactionThreshold: compactAt,
 		LBaseMaxBytes:         96 << 20,
 		L0StopWritesThreshold: 40,
 		MaxOpenFiles:          512,
