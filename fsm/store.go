@@ -279,7 +279,7 @@ func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
 	return db, nil
 }
 
-// compactAt is twice the number of flushed memtables that are compacted, as Pebble counts them.
+// compactAt is L0CompactionThreshold: twice the number of memtables in L0 at which Pebble compacts them.
 const compactAt = 16
 
 func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error) {
@@ -297,8 +297,8 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		FormatMajorVersion:          format,
 		MemTableSize:                s.opts.MemTableBytes,
 		MemTableStopWritesThreshold: 2,
-		// What is compacted together goes into a level of 96 MiB. A node with 3·10^6 executions rewrites a third less than if four
-		// memtables go into 64 MiB, and half of what it rewrites without such a level.
+		// A compaction of L0 merges eight memtables into a level of 96 MiB. A node with 3·10^6 executions rewrites about a third
+		// less than with four memtables and 64 MiB, and half of what it rewrites if L0 goes straight to the last level.
 		L0CompactionThreshold: compactAt,
 		LBaseMaxBytes:         96 << 20,
 		L0StopWritesThreshold: 40,

@@ -22,7 +22,8 @@ var (
 )
 
 // TestIncrementalBackup backs up executions that have ended, adds one hundredth, and backs up again, with a restart of the
-// node between: the second backup copies less than a twentieth of the first. A third one, a full copy, has no deltas. Each has its state.
+// node between: the second backup copies less than a twentieth of the first. A third one, a full copy,
+// has no deltas. Each has its state.
 func TestIncrementalBackup(t *testing.T) {
 	const partitions = 3
 	ctx, cancel := context.WithTimeout(t.Context(), max(testTimeout, time.Duration(*storedExecutions)*5*time.Millisecond))

@@ -18,7 +18,7 @@
 // The reserve is a file of R bytes, ReserveFile, that is preallocated in the directory. An operator who needs space to
 // purge executions deletes it; the Guard makes it again when enough space is free.
 //
-// Tables are written in the background: their writers let other goroutines run first, for a time.
+// Flushes and compactions write tables in the background: before each block of a table its writer yields to other goroutines.
 //
 // A Guard owns the reserve file and nothing else. It reads the free space from the file system once a second,
 // at each admission, and after each MiB written to a table, so a burst between two checks cannot pass a mark

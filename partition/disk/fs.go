@@ -192,12 +192,12 @@ type table struct {
 	level  Level
 	name   string
 	unseen int64 // bytes written since the last measurement; its writer is one goroutine
-	yields time.Time
+	yields time.Time // until when writes yield
 }
 
 // Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free. Pebble writes a table block by
 // block and begins no block before the one before the last is written. Flushes and compactions of several partitions would use
-// all cores for 10 ms at a time, which a request waits for at each goroutine that it passes; so they yield after each block.
+// all cores for 10 ms at a time, which a request waits for at each goroutine that it passes; so they yield before each block.
 func (t *table) Write(b []byte) (int, error) {
 	if t.unseen += int64(len(b)); t.unseen >= lookBytes {
 		if err := t.g.checkTable(int64(len(b)), t.level); err != nil {
