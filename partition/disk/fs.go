@@ -191,7 +191,7 @@ type table struct {
 	g      *Guard
 	level  Level
 	name   string
-	unseen int64 // bytes written since the last measurement; its writer is one goroutine
+	unseen int64     // bytes written since the last measurement; its writer is one goroutine
 	yields time.Time // until when writes yield
 }
 
