@@ -181,6 +181,8 @@ func TestHeartbeatDetailsOfAStoppedWorker(t *testing.T) {
 
 // An attempt without a heartbeat is over. It is repeated by the step's policy, also when it does not heed its context.
 func TestHeartbeatTimeout(t *testing.T) {
+	// No other timer of the worker or of its client is as long.
+	const silence, pause = 5700 * time.Millisecond, 1700 * time.Millisecond
 	for _, background := range []bool{false, true} {
 		f := newFake(t)
 		clock := newFakeClock()
@@ -200,7 +202,7 @@ func TestHeartbeatTimeout(t *testing.T) {
 			}
 			return fmt.Sprint("attempt ", StepInfo(ctx).Attempt), nil
 		}
-		opts := []StepOption{WithHeartbeatTimeout(5 * time.Second), WithRetry(RetryPolicy{MaxAttempts: 3, Initial: time.Second, Max: time.Second})}
+		opts := []StepOption{WithHeartbeatTimeout(silence), WithRetry(RetryPolicy{MaxAttempts: 3, Initial: pause, Max: pause})}
 		f.worker(WorkerOptions{Clock: clock, Lease: time.Hour}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 			if !background {
 				return Run(ctx, "s", step, opts...)
@@ -212,16 +214,16 @@ func TestHeartbeatTimeout(t *testing.T) {
 			return g.Get(ctx)
 		}))
 		f.start("x", "f", "")
-		clock.pass(t, 5*time.Second)
+		clock.pass(t, silence)
 		if err := <-over; !errors.Is(err, errNoHeartbeat) {
 			t.Errorf("the first attempt ended by %v", err)
 		}
-		clock.pass(t, time.Second)
+		clock.pass(t, pause)
 		<-beating
-		clock.pass(t, 5*time.Second)
+		clock.pass(t, silence)
 		clock.pass(t, stepStopTimeout) // of the first attempt, which did not need it
 		clock.pass(t, stepStopTimeout)
-		clock.pass(t, time.Second)
+		clock.pass(t, pause)
 		if o := f.finished("x"); string(o.GetValue()) != `"attempt 3"` {
 			t.Error(o)
 		}
@@ -231,7 +233,7 @@ func TestHeartbeatTimeout(t *testing.T) {
 				failures = append(failures, r.GetError().GetType()+": "+r.GetError().GetMessage())
 			}
 		}
-		if got := strings.Join(failures, ", "); got != "timeout: no heartbeat within 5s, timeout: no heartbeat within 5s" {
+		if got := strings.Join(failures, ", "); got != "timeout: no heartbeat within 5.7s, timeout: no heartbeat within 5.7s" {
 			t.Errorf("the attempts failed with %s", got)
 		}
 		close(never)
@@ -240,6 +242,7 @@ func TestHeartbeatTimeout(t *testing.T) {
 
 // Heartbeats keep an attempt alive, and a panic in it is a failed attempt.
 func TestHeartbeatKeepsTheAttempt(t *testing.T) {
+	const silence = 5700 * time.Millisecond // no other timer of the worker or of its client is as long
 	f := newFake(t)
 	clock := newFakeClock()
 	next, beaten := make(chan struct{}), make(chan struct{})
@@ -254,17 +257,17 @@ func TestHeartbeatKeepsTheAttempt(t *testing.T) {
 			}
 			<-next
 			panic("at the end")
-		}, WithHeartbeatTimeout(5*time.Second), NoRetry())
+		}, WithHeartbeatTimeout(silence), NoRetry())
 	}))
 	f.start("x", "f", "")
-	wait := 5 * time.Second
+	wait := silence
 	for range 3 { // each 1 s before the watch looks
 		until(t, "the watch", func() bool { return clock.waitsFor(wait) })
 		clock.advance(wait - time.Second)
 		next <- struct{}{}
 		<-beaten
 		clock.reachNext(t, time.Second)
-		wait = 4 * time.Second
+		wait = silence - time.Second
 	}
 	close(next)
 	if o := f.finished("x"); o.GetFailure().GetType() != TypePanic {

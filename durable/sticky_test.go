@@ -162,6 +162,7 @@ func TestStickyStaleAfterAnotherWorker(t *testing.T) {
 	if o := f.finished("x"); string(o.GetValue()) != "[7,1,8,2,9,3]" {
 		t.Error(o)
 	}
+	until(t, "the drops", func() bool { return first.of(EventDropped) > 0 && second.of(EventDropped) > 0 }) // the goroutine of a dropped function reports it
 	if mine.Load() != 2 || other.Load() != 1 || first.of(EventDropped) != 1 || first.of(EventContinued) != 1 || second.of(EventDropped) != 1 {
 		t.Errorf("began %d and %d times, events %v and %v", mine.Load(), other.Load(), first.n, second.n)
 	}
