@@ -124,6 +124,9 @@ func (a *auditor) headerOfJournal(ns string, h state.Header, entries []journal.E
 	if uint64(len(entries)) != h.Events {
 		bad("the journal has %d entries, the header says %d", len(entries), h.Events)
 	}
+	if i := slices.IndexFunc(entries, func(e journal.Entry) bool { return e.Event != nil && !state.IsRecord(e.Event) }); h.Leaf && i >= 0 {
+		bad("the header says that the journal has only records, and entry %d is none", entries[i].Seq)
+	}
 	if len(entries) == 0 {
 		return
 	}

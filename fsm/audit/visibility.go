@@ -29,7 +29,7 @@ func listing(h state.Header) []byte {
 	if !h.Status.Terminal() {
 		return state.ListingOpen(h.Function)
 	}
-	return state.ListingClosed(h.Function, h.ClosedMS)
+	return state.ListingClosed(&h)
 }
 
 // listed checks a listing entry: its execution exists, and the entry is that execution's. execution checks

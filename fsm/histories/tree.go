@@ -59,7 +59,7 @@ func listing(ns string, h state.Header) state.Write {
 	case journal.StatusCancelled:
 		class = keys.Cancelled
 	}
-	return state.Write{Key: keys.VisibilityOf(ns, class, h.CreatedMS, h.ID), Value: state.ListingClosed(h.Function, h.ClosedMS)}
+	return state.Write{Key: keys.VisibilityOf(ns, class, h.CreatedMS, h.ID), Value: state.ListingClosed(&h)}
 }
 
 // Latest is the latest time in the records of a tree, in milliseconds since the Unix epoch.

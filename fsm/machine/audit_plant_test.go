@@ -230,6 +230,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"another length", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Events++ }) }},
 		{"another function", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
 		{"another time", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
+		{"a leaf that calls", audit.RuleHeader, "calling", func(s *plot) { s.header(name("calling"), func(h *state.Header) { h.Leaf = true }) }},
 		{"another end", audit.RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *state.Header) { h.ClosedMS++ }) }},
 		{"another incarnation", audit.RuleHeader, "working", func(s *plot) {
 			s.promise(name("working"), func(p *recovery.Promise) { p.Incarnation++ })

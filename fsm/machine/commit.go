@@ -250,7 +250,7 @@ func (c *commit) event(ev journal.Event) error {
 		// A cancel was applied before this commit. Results of started attempts are facts and are recorded;
 		// new work does not start. The answer's status notifies the worker.
 		if done, ok := ev.(journal.InvokeCompleted); ok {
-			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt && runsLocally(inv.Kind) {
+			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt && state.RunsLocally(inv.Kind) {
 				return c.append(ev)
 			}
 		}
@@ -282,16 +282,11 @@ func (c *commit) event(ev journal.Event) error {
 
 // local admits an event of an invocation that the worker itself runs.
 func (c *commit) local(promise id.PromiseID, ev journal.Event) error {
-	if inv, ok := c.ex.j.Invoke(promise); ok && !runsLocally(inv.Kind) {
+	if inv, ok := c.ex.j.Invoke(promise); ok && !state.RunsLocally(inv.Kind) {
 		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"%s of %q is the server's to write: it is not a local step", ev.Kind(), promise).With("id", c.ex.h.ID)
 	}
 	return c.append(ev)
-}
-
-// runsLocally reports whether the worker itself runs an invocation; the server runs the others.
-func runsLocally(k journal.InvokeKind) bool {
-	return k == journal.InvokeStep || k == journal.InvokeHTTP
 }
 
 // invoke begins a side effect: a local step's record, a child execution, or a one-way operation. ev is e.

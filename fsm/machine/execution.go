@@ -207,6 +207,7 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	b := a.close(journal.AppendEntry(a.open(), journal.Entry{Seq: seq, Time: t.now, Event: ev}))
 	t.put(a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq)), b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
+	ex.h.Leaf = ex.h.Leaf && state.IsRecord(ev)
 	ex.dirty = true
 	if ex.waited != nil {
 		ex.waited = ex.waited.add(journal.Entry{Seq: seq, Time: t.now, Event: ev})
@@ -277,7 +278,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
 			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.generation, Former: b.former,
-			HeaderMore: state.HeaderMore{ClosePolicy: b.policy, Retry: b.retry},
+			HeaderMore: state.HeaderMore{ClosePolicy: b.policy, Retry: b.retry, Leaf: kind == state.KindFunction && b.generation == 0 && t.m.feature >= state.LevelLeaves},
 		},
 		j: newJournal(b.id),
 	})
@@ -324,10 +325,16 @@ func (t *txn) close(ex *execution) {
 		t.remove(t.deadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
 		ex.h.GraphAt = 0
 	}
+	ex.h.Leaf = ex.h.Leaf && ex.h.CleanupMS == 0
 	ex.dirty = true
 	t.remove(t.visibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
+	t.listEnd(ex)
+}
+
+// listEnd writes the listing entry of an ended execution.
+func (t *txn) listEnd(ex *execution) {
 	t.put(t.visibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID),
-		t.m.arena.close(state.AppendListingClosed(t.m.arena.open(), ex.h.Function, ex.h.ClosedMS)))
+		t.m.arena.close(state.AppendListingClosed(t.m.arena.open(), &ex.h)))
 }
 
 func finished(ex *execution) *api.Error {

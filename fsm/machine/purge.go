@@ -57,6 +57,10 @@ func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return purged(perdurev1.PurgeState_PURGE_STATE_DELETED), nil
 	}
 	ex.h.Purge = purgeBegin
+	if ex.h.Leaf {
+		ex.h.Leaf = false // a purge of many, which trusts the listing, leaves it alone
+		t.listEnd(ex)
+	}
 	switch done, open := t.purge(ex); {
 	case open != "":
 		return nil, refusePurge(ns, req.Id, "execution %q, which is part of %q, has not ended", open, req.Id)
@@ -215,15 +219,21 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 	return next, ""
 }
 
-// purgeLeaf deletes an execution of which the state has nothing but its own objects and its journal, in one pass over that: the
-// journal names no operation that has rows of its own. It does what purge does, with one read of a range instead of a read for
-// each family. false: nothing was deleted.
+// purgeLeaf deletes an execution of which the state has nothing but its own objects and its journal: the journal names no operation
+// that has rows of its own. The header says so, or one pass over the journal. It does what purge does, with at most one read of a
+// range instead of a read for each family. false: nothing was deleted.
 func (t *txn) purgeLeaf(ex *execution) bool {
 	ns, h := ex.ns, ex.h
 	if h.Kind != state.KindFunction || h.Generation != 0 || h.CleanupChild != 0 || h.Events > sweepBudget {
 		return false
 	}
 	found, a := make([][]byte, 0, h.Events), &t.m.arena
+	if h.Leaf {
+		for seq := range h.Events {
+			found = append(found, a.close(keys.AppendJournalEntry(a.open(), ns, h.ID, h.Incarnation, seq)))
+		}
+		return t.eraseLeaf(ex, found)
+	}
 	t.scan(t.of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
 		if !isRecord(key, value) {
 			found = nil
@@ -232,11 +242,16 @@ func (t *txn) purgeLeaf(ex *execution) bool {
 		found = append(found, a.close(append(a.open(), key...)))
 		return true
 	})
-	if uint64(len(found)) != h.Events || !t.released(ns, h.ID, erased) {
+	return uint64(len(found)) == h.Events && t.eraseLeaf(ex, found)
+}
+
+// eraseLeaf deletes a leaf with its journal, unless more than one command may notify waits for its end: then it returns false.
+func (t *txn) eraseLeaf(ex *execution, entries [][]byte) bool {
+	if !t.released(ex.ns, ex.h.ID, erased) {
 		return false
 	}
 	t.eraseEnded(ex)
-	for _, key := range found {
+	for _, key := range entries {
 		t.remove(key)
 	}
 	return true
@@ -266,15 +281,10 @@ func isRecord(key, value []byte) bool {
 	if err != nil {
 		state.PanicCorrupt("journal", key, err)
 	}
-	switch kind {
-	case journal.KindInvokeScheduled:
-		return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)
-	case journal.KindExecutionStarted, journal.KindExecutionCompleted, journal.KindExecutionFailed, journal.KindCancelRequested,
-		journal.KindExecutionCancelled, journal.KindInvokeStarted, journal.KindInvokeCompleted, journal.KindRandomGenerated,
-		journal.KindTimeRecorded, journal.KindSignalDelivered:
-		return true
+	if kind == journal.KindInvokeScheduled {
+		return state.RunsLocally(entry.Event.(journal.InvokeScheduled).Invoke)
 	}
-	return false
+	return state.IsRecordKind(kind)
 }
 
 // keysWithin lists keys of a range that fit, as long as the command may read more; next is the key to continue from.

@@ -1,10 +1,13 @@
 package machine
 
 import (
+	"slices"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 )
 
@@ -32,7 +35,7 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	}
 	t.level = max(t.level, state.LevelPurges)
 	reply := &commandv1.PurgeManyReply{States: make([]perdurev1.PurgeState, 0, len(purges))}
-	unread := &execution{ns: ns} // memory for those that are not in the cache
+	unread := &purgeMany{execution: execution{ns: ns}, most: 2 * len(purges)}
 	for left := uint64(purgeEntries); len(reply.States) < len(purges); {
 		s, entries := t.purgeOfMany(unread, purges[len(reply.States)], left)
 		if entries > left {
@@ -44,24 +47,69 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	return &commandv1.Reply{Kind: &commandv1.Reply_PurgeMany{PurgeMany: reply}}, nil
 }
 
+// purgeMany is what the purges of one command share.
+type purgeMany struct {
+	execution // memory for those that are not in the cache
+	// leaves are headers of those that the listing has after the first leaf, in its order, as far as purges ask for them;
+	// nil before the first leaf. most bounds the entries of the listing that are read.
+	leaves []state.Header
+	most   int
+}
+
+// readHeader reads the header of an execution that is not in the cache. Retention names executions in the order of the listing,
+// so one range of that has most of them, and a read of each is saved.
+func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
+	if i := slices.IndexFunc(x.leaves, func(h state.Header) bool { return h.ID == objectID }); i >= 0 {
+		x.h, x.leaves = x.leaves[i], x.leaves[i+1:]
+		return true
+	}
+	if x.h, ok = t.stored().Header(x.ns, objectID); ok && x.h.Leaf && x.leaves == nil && x.h.Status.Terminal() {
+		x.leaves = t.leavesAfter(x)
+	}
+	return ok
+}
+
+// leavesAfter reads from the listing what follows an execution of the same class.
+func (t *txn) leavesAfter(x *purgeMany) []state.Header {
+	leaves, class := make([]state.Header, 0, x.most), closedClass(x.h.Status)
+	prefix := keys.VisibilityPrefix(x.ns, class)
+	read := 0
+	t.scan(keys.After(t.visibilityOf(x.ns, class, x.h.CreatedMS, x.h.ID)), keys.After(prefix), func(key, value []byte) bool {
+		createdMS, objectID, err := keys.ParseVisibility(key, prefix)
+		var end state.ListedEnd
+		if err == nil {
+			end, err = state.ReadListingClosed(value)
+		}
+		if err != nil {
+			state.PanicCorrupt("listing", key, err)
+		}
+		if end.Leaf {
+			leaves = append(leaves, state.Header{
+				ID: objectID, Incarnation: end.Incarnation, Kind: x.h.Kind, Status: x.h.Status, CreatedMS: createdMS, ClosedMS: end.ClosedMS,
+				Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
+			})
+		}
+		read++
+		return read < x.most
+	})
+	return leaves
+}
+
 // purgeOfMany runs one purge of many. entries is how many journal entries it reads; if that is more than left, it has done
-// nothing. ex is memory for the execution.
-func (t *txn) purgeOfMany(ex *execution, req *perdurev1.PurgeRequest, left uint64) (s perdurev1.PurgeState, entries uint64) {
-	ns := ex.ns
+// nothing.
+func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64) (s perdurev1.PurgeState, entries uint64) {
+	ex, ns := &x.execution, x.ns
 	if id.ValidateRoot(req.Id) != nil {
 		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
 	}
 	if cached := t.m.cache.get(ns, req.Id); cached != nil {
 		ex = cached
-	} else {
-		var ok bool
-		if ex.h, ok = t.stored().Header(ns, req.Id); !ok {
-			s, refused := t.purgePromise(ns, req)
-			if refused != nil {
-				s = perdurev1.PurgeState_PURGE_STATE_LEFT
-			}
-			return s, 0
+	} else if !t.readHeader(x, req.Id) {
+		s, refused := t.purgePromise(ns, req)
+		if refused != nil {
+			s = perdurev1.PurgeState_PURGE_STATE_LEFT
 		}
+		return s, 0
 	}
 	h := &ex.h
 	switch {

@@ -9,6 +9,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 )
 
@@ -255,5 +256,92 @@ func TestPurgeManyLevel(t *testing.T) {
 	wantStates(t, "first", w.purgeMany("a"), deleted)
 	if got := w.parts[0].m.feature; got != state.LevelPurges {
 		t.Errorf("the state is at level %d", got)
+	}
+}
+
+// A command that names executions as the listing has them reads one header and one range of the listing for its leaves, and no
+// journal of theirs. It decides and writes what a replica does that still has them in memory, also beside what the listing does not
+// decide: calls, a second incarnation, what is kept or named twice, and an execution that began before it could be a leaf.
+func TestPurgeManyByListing(t *testing.T) {
+	type outcome struct {
+		states   []perdurev1.PurgeState
+		checksum uint64
+		whole    string
+	}
+	var reads *reading
+	run := func(inMemory bool) outcome {
+		w := newWorldAt(t, state.LevelPurges, 1)
+		old := w.begin("e-00", "f")
+		w.raise(w.parts[0], state.LevelLeaves)
+		w.commit(old, "return x")
+		var ids []string
+		for i := 1; i < 40; i++ {
+			id := fmt.Sprintf("e-%02d", i)
+			ids = append(ids, id)
+			w.pass(int64(i % 2))
+			v := w.begin(id, "f")
+			switch {
+			case i%10 == 3:
+				w.commit(v, "child g x")
+				w.commit(w.only("w2", "g"), "return 1")
+				w.commit(v, "return x")
+			case i%10 == 5:
+				w.commit(v, "fail e:x")
+			case i%10 == 9:
+				w.commit(v, "cleanup 5000; nothing")
+				w.do(cancelCmd(id, "why", 10))
+				w.commit(v, "cancelled why")
+				w.commit(w.only("w2", state.FunctionCleanup+"f"), "return")
+			case i%10 == 7:
+				w.commit(v, "return x")
+				req := startCmd(w.request(), id, "f", "in")
+				req.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
+				w.one(req)
+				w.commit(w.only("w1", "f"), "return y")
+			default:
+				w.commit(v, "step s -> x; return x")
+			}
+		}
+		w.tick()
+		slices.Reverse(ids) // the newest first, of one time by id
+		for i := 2; i < len(ids); i += 2 {
+			ids[i-1], ids[i] = ids[i], ids[i-1]
+		}
+		ids = slices.Insert(ids, 20, ids[10])     // named twice
+		ids = slices.Delete(ids, 30, 31)          // kept
+		ids = append(ids, "e-00", "e-38", "none") // the oldest, what is gone, and nothing
+		if !inMemory {
+			p := w.parts[0]
+			reads = &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
+			cfg := p.cfg
+			cfg.CheckInvariants = false // which read, too
+			m, err := New(cfg, reads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.m = m
+		}
+		clear(reads.gets)
+		clear(reads.scans)
+		states := w.purgeMany(ids...)
+		w.sound(w.parts[0])
+		return outcome{states, w.parts[0].m.Checksum(), fmt.Sprint(whole(w.parts[0].state))}
+	}
+	reads = &reading{gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
+	cached := run(true)
+	cold := run(false)
+	if !slices.Equal(cached.states, cold.states) || cached.checksum != cold.checksum || cached.whole != cold.whole {
+		t.Errorf("from memory: %v\nfrom disk:   %v\nequal states: %t", cached.states, cold.states, cached.whole == cold.whole)
+	}
+	counts := map[perdurev1.PurgeState]int{}
+	for _, s := range cold.states {
+		counts[s]++
+	}
+	if counts[left] != 11 || counts[absent] != 3 || counts[deleted] != 28 {
+		t.Errorf("answered %v", counts)
+	}
+	// 4 call, 4 began again, 4 failed, 4 were cancelled, 1 is old; 3 are absent; the first leaf begins.
+	if got := reads.gets[keys.Header]; got > 4+4+4+4+1+3+1 || reads.scans[keys.Journal] > 4+4+1 || reads.scans[keys.Visibility] != 1 {
+		t.Errorf("%d headers, %d journals and %d ranges of the listing were read", got, reads.scans[keys.Journal], reads.scans[keys.Visibility])
 	}
 }

@@ -94,24 +94,59 @@ func TestPurgeLeavesNothing(t *testing.T) {
 		"sleep 50; return x", "sleep 50; await 0", "wait go", "wait go timeout=10", "promise p; return x", "signal b go 1; return x",
 		"child g x; return x", "set; return x", "continue in",
 	} {
-		w := newWorld(t, 1)
-		v := w.begin("a", "f")
-		w.commit(v, ops)
-		w.one(signalCmd(w.request(), "a", "go", "1")) // refused by what has ended
-		w.pass(60)
-		for _, child := range w.take("w2", 9, "g") {
-			w.commit(child, "return 1")
-		}
-		w.one(terminateCmd("a", "enough"))
-		w.pass(60)
-		if got := w.purge("a"); got != deleted {
-			t.Fatalf("%s: purged: %v", ops, got)
-		}
-		w.sound(w.parts[0])
-		if left := w.left("a", 0); len(left) > 0 {
-			t.Errorf("%s: left: %q", ops, left)
+		for _, level := range []uint64{state.LevelPurges, state.LevelLeaves} {
+			leavesNothing(t, newWorldAt(t, level, 1), ops)
 		}
 	}
+}
+
+// leavesNothing runs operations in a world, ends their execution and purges it.
+func leavesNothing(t *testing.T, w *world, ops string) {
+	t.Helper()
+	v := w.begin("a", "f")
+	w.commit(v, ops)
+	w.one(signalCmd(w.request(), "a", "go", "1")) // refused by what has ended
+	w.pass(60)
+	for _, child := range w.take("w2", 9, "g") {
+		w.commit(child, "return 1")
+	}
+	w.one(terminateCmd("a", "enough"))
+	w.pass(60)
+	if got := w.purge("a"); got != deleted {
+		t.Fatalf("level %d: %s: purged: %v", w.level, ops, got)
+	}
+	w.sound(w.parts[0])
+	if left := w.left("a", 0); len(left) > 0 {
+		t.Errorf("level %d: %s: left: %q", w.level, ops, left)
+	}
+}
+
+// A header says from LevelLeaves on that the journal has only records. What it says of an execution that began before is kept.
+func TestLeaf(t *testing.T) {
+	w := newWorldAt(t, state.LevelPurges, 1)
+	leaf := func(objectID string) bool {
+		h, ok, err := state.ReadHeader(w.parts[0].state, ns, objectID)
+		if !ok || err != nil {
+			t.Fatalf("%s: %v, %v", objectID, ok, err)
+		}
+		return h.Leaf
+	}
+	old := w.begin("old", "f")
+	w.raise(w.parts[0], state.LevelLeaves)
+	w.commit(old, "step s -> x; return x")
+	if leaf("old") {
+		t.Error("what began before is a leaf")
+	}
+	for ops, want := range map[string]bool{
+		"return x": true, "fail e:x": true, "step s -> x; random 8; time 5; return x": true, "intent s; return x": true,
+		"child g x; return x": false, "sleep 50; return x": false, "promise p; return x": false, "signal b go 1; return x": false,
+	} {
+		w.commit(w.begin("a-"+ops[:3], "f"), ops)
+		if got := leaf("a-" + ops[:3]); got != want {
+			t.Errorf("%s: leaf %v", ops, got)
+		}
+	}
+	w.sound(w.parts[0])
 }
 
 // A child that outlives its parent keeps the parent from being purged.

@@ -283,7 +283,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 		call := openCall{promise: promise, result: later[promise], begun: begun[promise]}
 		switch {
 		case r.Call == journal.KindTimerScheduled:
-		case r.Call != journal.KindInvokeScheduled || runsLocally(r.Invoke):
+		case r.Call != journal.KindInvokeScheduled || state.RunsLocally(r.Invoke):
 			continue // the worker runs a step again
 		default:
 			info, _ := replay.State().Invoke(promise)

@@ -53,7 +53,7 @@ func (ex *execution) running(s state.StepHeartbeat) bool {
 	if !ok {
 		return s.Child == ex.j.NextChild()
 	}
-	return !inv.Completed && runsLocally(inv.Kind)
+	return !inv.Completed && state.RunsLocally(inv.Kind)
 }
 
 // trimHeartbeats drops the heartbeats of steps that have a result now.

@@ -156,11 +156,11 @@ func listed(key, value []byte, before Before) (e Ended, jump []byte, err error) 
 	if createdMS >= most {
 		return Ended{}, keys.VisibilityOf(ns, class, most-1, ""), nil
 	}
-	function, closedMS, err := state.ReadListingClosed(value)
+	end, err := state.ReadListingClosed(value)
 	if err != nil {
 		return Ended{}, nil, corrupt(err)
 	}
-	e = Ended{Namespace: ns, Function: function, EndedMS: closedMS}
+	e = Ended{Namespace: ns, Function: end.Function, EndedMS: end.ClosedMS}
 	if strings.IndexByte(objectID, ':') < 0 {
 		e.ID = objectID
 	}

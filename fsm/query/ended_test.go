@@ -49,7 +49,7 @@ func TestEndedExecutions(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "child") == 0 {
 				objectID += ":0"
 			}
-			value := state.ListingClosed(function, closed)
+			value := state.ListingClosed(&state.Header{Function: function, ClosedMS: closed})
 			if class == keys.Open {
 				value = state.ListingOpen(function)
 			}

@@ -123,7 +123,8 @@ func TestGoldenBytes(t *testing.T) {
 		"channel":              {Channel{Epoch: 300, Last: 7}.Encode(), "ac0207"},
 		"channel with bytes":   {Channel{Epoch: 300, Last: 7, Bytes: 200}.Encode(), "ac0207c801"},
 		"open listing":         {ListingOpen("f"), "66"},
-		"closed listing":       {ListingClosed("f", 5), "01660a"},
+		"closed listing":       {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2}), "01660a"},
+		"listing of a leaf":    {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2, HeaderMore: HeaderMore{Leaf: true}}), "01660a" + "0702"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)

@@ -30,6 +30,9 @@ type HeaderMore struct {
 	// and empty for an execution that is not being purged.
 	PurgeAt int64
 	Purge   string
+	// Leaf: each event of the journal is a record, which has no rows beside its entry, and the journal has all of them. Of an
+	// execution that began below LevelLeaves, or again, that is not known.
+	Leaf bool
 }
 
 // Retry is how a failed attempt is repeated. The zero Retry: never.
@@ -82,6 +85,7 @@ const (
 
 	tagPurgeAt = 40
 	tagPurge   = 41
+	tagLeaf    = 42
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -145,6 +149,10 @@ func (m *HeaderMore) encode(e *encoder) {
 		e.u64(tagPurge)
 		e.str(m.Purge)
 	}
+	if m.Leaf {
+		e.u64(tagLeaf)
+		e.u64(1)
+	}
 }
 
 func (m *HeaderMore) decode(d *decoder) {
@@ -202,6 +210,11 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagPurge:
 			m.Purge = d.str()
 			empty = m.Purge == ""
+		case tagLeaf:
+			m.Leaf = true
+			if d.u64() != 1 && d.err == nil {
+				d.fail("a leaf that is neither true nor false")
+			}
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

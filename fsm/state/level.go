@@ -21,6 +21,7 @@ const (
 	// retry timer in the deadline index.
 	LevelFunctions = 6
 	LevelPurges    = 7 // purges of many executions by one command
+	LevelLeaves    = 8 // headers that say that an execution is a leaf
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

@@ -6,22 +6,36 @@ func ListingOpen(function string) []byte { return AppendListingOpen([]byte{}, fu
 // AppendListingOpen appends what ListingOpen returns.
 func AppendListingOpen(b []byte, function string) []byte { return append(b, function...) }
 
-// ListingClosed is the value of an ended execution's listing entry.
-func ListingClosed(function string, closedMS int64) []byte {
-	return AppendListingClosed(nil, function, closedMS)
+// ListedEnd is the value of an ended execution's listing entry. Of a leaf it has what a purge asks its header.
+type ListedEnd struct {
+	Function string
+	ClosedMS int64
+	// Leaf is HeaderMore's. Incarnation and Events are 0 without it.
+	Leaf                bool
+	Incarnation, Events uint64
 }
 
+// ListingClosed is the value of an ended execution's listing entry.
+func ListingClosed(h *Header) []byte { return AppendListingClosed(nil, h) }
+
 // AppendListingClosed appends what ListingClosed returns.
-func AppendListingClosed(b []byte, function string, closedMS int64) []byte {
+func AppendListingClosed(b []byte, h *Header) []byte {
 	e := encoder{b: b}
-	e.str(function)
-	e.i64(closedMS)
+	e.str(h.Function)
+	e.i64(h.ClosedMS)
+	if h.Leaf {
+		e.u64(h.Incarnation)
+		e.u64(h.Events)
+	}
 	return e.b
 }
 
 // ReadListingClosed reads what ListingClosed returns.
-func ReadListingClosed(b []byte) (function string, closedMS int64, err error) {
+func ReadListingClosed(b []byte) (l ListedEnd, err error) {
 	d := decoder{b: b}
-	function, closedMS = d.str(), d.i64()
-	return function, closedMS, d.end()
+	l.Function, l.ClosedMS = d.str(), d.i64()
+	if l.Leaf = len(d.b) > 0 && d.err == nil; l.Leaf {
+		l.Incarnation, l.Events = d.u64(), d.u64()
+	}
+	return l, d.end()
 }

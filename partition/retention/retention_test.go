@@ -45,7 +45,7 @@ func newPartition() *partition {
 func (p *partition) ended(ns, function, id string, endedMS int64) {
 	key := keys.VisibilityOf(ns, keys.Open+1, endedMS-time.Hour.Milliseconds(), id) // it began an hour before
 	p.listed[ns+"/"+id] = key
-	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(function, endedMS)}})
+	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(&state.Header{Function: function, ClosedMS: endedMS})}})
 }
 
 // settled adds a promise of a client that is settled.

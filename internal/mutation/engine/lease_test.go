@@ -23,7 +23,7 @@ var leaseBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/step_heartbeat.go", Rule: "heartbeat of a step: a step with a result has none",
-		From: `return !inv.Completed && runsLocally(inv.Kind)`, To: `return runsLocally(inv.Kind)`, Tests: "TestStepHeartbeat",
+		From: `return !inv.Completed && state.RunsLocally(inv.Kind)`, To: `return state.RunsLocally(inv.Kind)`, Tests: "TestStepHeartbeat",
 	},
 	{
 		File: "fsm/machine/step_heartbeat.go", Rule: "heartbeat of a step: they are bounded in number",

@@ -134,11 +134,11 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/commit.go", Rule: "commit: a child's result is the server's to write",
-		From: `ok && !runsLocally(inv.Kind) {`, To: `ok && inv.Kind == 0 {`, Tests: "TestCommitRefused",
+		From: `ok && !state.RunsLocally(inv.Kind) {`, To: `ok && inv.Kind == 0 {`, Tests: "TestCommitRefused",
 	},
 	{
 		File: "fsm/machine/commit.go", Rule: "cancel: only the open attempt's result is still recorded",
-		From: `known && inv.Open == done.Attempt && runsLocally(inv.Kind) {`, To: `known && runsLocally(inv.Kind) {`,
+		From: `known && inv.Open == done.Attempt && state.RunsLocally(inv.Kind) {`, To: `known && state.RunsLocally(inv.Kind) {`,
 		Tests: "TestCommitWhileCancelling",
 	},
 	{

@@ -17,12 +17,40 @@ var purgeBugs = []mutation.Bug{
 		From: "if !t.reached(ex.ns, idOfKey(key)) {", To: "if len(key) == 0 {", Tests: "TestPurgeEndsChildrenOfEnded",
 	},
 	{
-		File: "fsm/machine/purge.go", Rule: "purge: what has rows of its own is looked for",
-		From: "\treturn false\n}\n\n// keysWithin", To: "\treturn true\n}\n\n// keysWithin", Tests: "TestPurgeLeavesNothing",
+		File: "fsm/state/leaf.go", Rule: "purge: what has rows of its own is looked for",
+		From: "return false", To: "return true", Tests: "TestPurgeLeavesNothing", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/state/leaf.go", Rule: "leaf: a call is no record",
+		From: "return RunsLocally(s.Invoke)", To: "return true", Tests: "TestPurgeLeavesNothing TestLeaf", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "leaf: of what began before the level nothing is known",
+		From: "b.generation == 0 && t.m.feature >= state.LevelLeaves", To: "b.generation == 0", Tests: "TestLeaf",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "leaf: what has a clean-up is none",
+		From: "ex.h.Leaf = ex.h.Leaf && ex.h.CleanupMS == 0", To: "ex.dirty = ex.h.Leaf", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purge of many: the listing decides about leaves alone",
+		From: "\t\tif end.Leaf {", To: "\t\tif end.ClosedMS > 0 {", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purge of many: what is named twice is read again",
+		From: "x.h, x.leaves = x.leaves[i], x.leaves[i+1:]", To: "x.h = x.leaves[i]", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purge of many: the listing is read once",
+		From: "x.h.Leaf && x.leaves == nil &&", To: "x.h.Leaf &&", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "fsm/machine/execution.go", Rule: "leaf: each event is looked at",
+		From: "ex.h.Leaf = ex.h.Leaf && state.IsRecord(ev)", To: "_ = state.IsRecord(ev)", Tests: "TestPurgeLeavesNothing TestLeaf",
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: a call is no record",
-		From: "return runsLocally(entry.Event.(journal.InvokeScheduled).Invoke)", To: "return entry.Event != nil", Tests: "TestPurge TestPurgeLeavesNothing",
+		From: "return state.RunsLocally(entry.Event.(journal.InvokeScheduled).Invoke)", To: "return entry.Event != nil", Tests: "TestPurge TestPurgeLeavesNothing",
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: what has not ended stays",
