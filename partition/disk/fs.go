@@ -43,18 +43,22 @@ func spared(name string, category vfs.DiskWriteCategory) (Level, bool) {
 	return OK, false
 }
 
-// Create implements vfs.FS. A table's creation waits for space, a second at most.
+// Create implements vfs.FS. A table's creation waits for space, a second at most, and a compaction's for its turn.
 func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if level, may := spared(name, category); may {
 		if err := f.g.await(level); err != nil {
 			return nil, &fs.PathError{Op: "create", Path: name, Err: err}
 		}
+		turn := strings.HasPrefix(string(category), "pebble-compaction") && f.g.takeTurn()
 		file, err := f.FS.Create(name, category)
 		if err != nil {
+			if turn {
+				f.g.endTurn()
+			}
 			return nil, err
 		}
 		return &table{File: countedFile{file, &f.g.syncs}, g: f.g, level: level, name: name, unseen: lookBytes,
-			yields: f.g.clock.Now().Add(yieldFor)}, nil
+			yields: f.g.clock.Now().Add(yieldFor), turn: turn}, nil
 	}
 	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
@@ -193,6 +197,7 @@ type table struct {
 	name   string
 	unseen int64     // bytes written since the last measurement; its writer is one goroutine
 	yields time.Time // until when writes yield
+	turn   bool      // it has a turn, which its end passes on
 }
 
 // Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free. Pebble writes a table block by

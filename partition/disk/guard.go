@@ -125,7 +125,8 @@ type Guard struct {
 	asked   int64
 	usage   func() (int64, int64, error)
 	clock   clock.Clock
-	yield   func() // lets other goroutines run
+	yield   func()        // lets other goroutines run
+	turns   chan struct{} // one element for each table that a compaction writes in its turn
 	log     *slog.Logger
 	onLevel func(from, to Level)
 
@@ -156,7 +157,7 @@ type Guard struct {
 
 // New returns a guard that checks the free space on request; Run checks it periodically.
 func New(o Options) *Guard {
-	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, yield: runtime.Gosched, log: o.Logger, onLevel: o.OnLevel,
+	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, yield: runtime.Gosched, turns: make(chan struct{}, turnsOf(runtime.GOMAXPROCS(0))), log: o.Logger, onLevel: o.OnLevel,
 		stop: make(chan struct{}), done: make(chan struct{})}
 	if g.usage == nil {
 		g.usage = func() (int64, int64, error) {
