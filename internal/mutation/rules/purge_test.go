@@ -22,7 +22,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/state/leaf.go", Rule: "leaf: a call is no record",
-		From: "return RunsLocally(s.Invoke)", To: "return true", Tests: "TestPurgeLeavesNothing TestLeaf", Pkg: "fsm/machine",
+		From: "return RunsLocally(s.Invoke)", To: "return RunsLocally(s.Invoke) || s.Invoke > 0", Tests: "TestPurgeLeavesNothing TestLeaf", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/machine/execution.go", Rule: "leaf: of what began before the level nothing is known",
