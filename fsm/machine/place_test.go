@@ -112,7 +112,7 @@ func TestQueuedTaskIsAssignedWithoutReads(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
 	p := w.parts[0]
-	below := &reading{p.state, map[keys.Family]int{}, map[keys.Family]int{}}
+	below := &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
 	cfg := p.cfg
 	cfg.CheckInvariants = false
 	m, err := New(cfg, below)

@@ -37,6 +37,7 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	reply := &commandv1.PurgeManyReply{States: make([]perdurev1.PurgeState, 0, len(purges))}
 	unread := &purgeMany{execution: execution{ns: ns}, most: 2 * len(purges)}
 	for left := uint64(purgeEntries); len(reply.States) < len(purges); {
+		unread.asked = purges[len(reply.States)+1:]
 		s, entries := t.purgeOfMany(unread, purges[len(reply.States)], left)
 		if entries > left {
 			break
@@ -54,6 +55,8 @@ type purgeMany struct {
 	// nil before the first leaf. most bounds the entries of the listing that are read.
 	leaves []state.Header
 	most   int
+	// asked are the purges that follow the one in progress.
+	asked []*perdurev1.PurgeRequest
 }
 
 // readHeader reads the header of an execution that is not in the cache. Retention names executions in the order of the listing,
@@ -69,11 +72,15 @@ func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
 	return ok
 }
 
-// leavesAfter reads from the listing what follows an execution of the same class.
+// leavesAfter reads from the listing what follows an execution of the same class, to the last one that is asked for: behind it there
+// may be nothing but what was deleted, which a scan passes key by key.
 func (t *txn) leavesAfter(x *purgeMany) []state.Header {
 	leaves, class := make([]state.Header, 0, x.most), closedClass(x.h.Status)
 	prefix := keys.VisibilityPrefix(x.ns, class)
-	read := 0
+	read, asked := 0, x.asked
+	if len(asked) == 0 {
+		return leaves
+	}
 	t.scan(keys.After(t.visibilityOf(x.ns, class, x.h.CreatedMS, x.h.ID)), keys.After(prefix), func(key, value []byte) bool {
 		createdMS, objectID, err := keys.ParseVisibility(key, prefix)
 		var end state.ListedEnd
@@ -89,8 +96,11 @@ func (t *txn) leavesAfter(x *purgeMany) []state.Header {
 				Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
 			})
 		}
+		if objectID == asked[0].Id {
+			asked = asked[1:]
+		}
 		read++
-		return read < x.most
+		return read < x.most && len(asked) > 0
 	})
 	return leaves
 }

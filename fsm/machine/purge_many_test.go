@@ -345,3 +345,36 @@ func TestPurgeManyByListing(t *testing.T) {
 		t.Errorf("%d headers, %d journals and %d ranges of the listing were read", got, reads.scans[keys.Journal], reads.scans[keys.Visibility])
 	}
 }
+
+// Purges of many read the listing to the last execution that they name, and no further.
+func TestPurgeManyReadsWhatItNames(t *testing.T) {
+	w := newWorldAt(t, state.LevelLeaves, 1)
+	for i := range 10 {
+		w.commit(w.begin(fmt.Sprint("e-", i), "f"), "return x")
+	}
+	w.tick()
+	p := w.parts[0]
+	reads := &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
+	cfg := p.cfg
+	cfg.CheckInvariants = false // which read, too
+	m, err := New(cfg, reads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.m = m
+	for _, c := range []struct {
+		ids  []string
+		rows int
+	}{{[]string{"e-0", "e-1", "e-2", "e-3"}, 3}, {[]string{"e-4"}, 0}, {[]string{"e-6", "e-5"}, 3}} {
+		reads.rows = 0
+		for _, s := range w.purgeMany(c.ids...) {
+			if s != deleted {
+				t.Fatalf("%q: %v", c.ids, s)
+			}
+		}
+		if got := reads.rows; got != c.rows {
+			t.Errorf("a purge of %q has read %d rows, want %d", c.ids, got, c.rows)
+		}
+	}
+	w.sound(p)
+}

@@ -17,11 +17,15 @@ import (
 type reading struct {
 	state.Reader
 	gets, scans map[keys.Family]int
+	rows        int // of all scans
 }
 
 func (r *reading) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	r.scans[keys.Family(lower[0])]++
-	return r.Reader.Scan(lower, upper, fn)
+	return r.Reader.Scan(lower, upper, func(key, value []byte) bool {
+		r.rows++
+		return fn(key, value)
+	})
 }
 
 func (r *reading) Get(key []byte) ([]byte, bool, error) {
@@ -77,7 +81,7 @@ func TestExecutionsInProgressAreNotRead(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
 	p := w.parts[0]
-	below := &reading{p.state, map[keys.Family]int{}, map[keys.Family]int{}}
+	below := &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
 	cfg := p.cfg
 	cfg.CheckInvariants = false
 	m, err := New(cfg, below)
@@ -116,7 +120,7 @@ func TestFanOutIsNotRead(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
 	p := w.parts[0]
-	below := &reading{p.state, map[keys.Family]int{}, map[keys.Family]int{}}
+	below := &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
 	cfg := p.cfg
 	cfg.CheckInvariants = false
 	m, err := New(cfg, below)

@@ -31,36 +31,61 @@ type Search func(r state.Reader, from []byte, maxKeys, most int, before Before) 
 // EndedExecutions finds executions that ended before a time. It reads at most maxKeys keys of the listing and finds at most
 // most, from a position on; next is where to continue, nil at the end. It skips what began too late to have ended before.
 func EndedExecutions(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
+	return endedExecutions(r, from, maxKeys, most, before, func(key, jump []byte) {})
+}
+
+// endedExecutions is EndedExecutions, which calls note with each key that it reads, and with the key to which it jumps from there, or
+// nil.
+func endedExecutions(r state.Reader, from []byte, maxKeys, most int, before Before, note func(key, jump []byte)) (found []Ended, next []byte, err error) {
+	x := executions{r: r, keys: maxKeys, most: most, before: before, note: note}
 	family := []byte{byte(keys.Visibility)}
-	lower, upper := family, keys.After(family)
-	if len(from) > 0 {
-		lower = from
+	if len(from) == 0 {
+		from = family
 	}
-	for lower != nil {
+	next, err = x.within(from, keys.After(family))
+	return x.found, next, err
+}
+
+// executions is a search for executions that have ended.
+type executions struct {
+	r state.Reader
+	// keys and most are how many keys the search may read, and how many executions it may find altogether.
+	keys, most int
+	before     Before
+	note       func(key, jump []byte)
+	found      []Ended
+}
+
+// within searches a range; next is where to continue, nil at its end.
+func (x *executions) within(lower, upper []byte) (next []byte, err error) {
+	for lower != nil && bytes.Compare(lower, upper) < 0 {
 		var bad error
 		var jump []byte
 		full := false
-		err := r.Scan(lower, upper, func(key, value []byte) bool {
-			if full = maxKeys == 0 || len(found) >= most; full {
+		err := x.r.Scan(lower, upper, func(key, value []byte) bool {
+			if full = x.keys == 0 || len(x.found) >= x.most; full {
 				jump = bytes.Clone(key)
 				return false
 			}
-			maxKeys--
+			x.keys--
 			var e Ended
-			if e, jump, bad = listed(key, value, before); bad != nil || jump != nil {
+			if e, jump, bad = listed(key, value, x.before); bad != nil {
 				return false
 			}
-			if ms, ok := before.Of(e.Namespace, e.Function); ok && e.EndedMS < ms && e.ID != "" {
-				found = append(found, e)
+			if x.note(key, jump); jump != nil {
+				return false
+			}
+			if ms, ok := x.before.Of(e.Namespace, e.Function); ok && e.EndedMS < ms && e.ID != "" {
+				x.found = append(x.found, e)
 			}
 			return true
 		})
 		if err = errors.Join(err, bad); err != nil || full {
-			return found, jump, err
+			return jump, err
 		}
 		lower = jump
 	}
-	return found, nil, nil
+	return nil, nil
 }
 
 // everything is a Before that skips what is open and the namespaces that wants refuses, and nothing else.

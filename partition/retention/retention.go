@@ -36,8 +36,9 @@ const (
 	share = 0.25
 	// atOnce is over how many partitions a round goes at once. Each waits for its log most of the time.
 	atOnce = 4
-	// promisesEvery is in which round the promises are read, too: no index leads to the old ones.
-	promisesEvery = 30
+	// wholeEvery is in which round all is read: the promises, to which no index leads, and the whole listing, of which other rounds
+	// read only where the round before has left something.
+	wholeEvery = 30
 	// proposeWithin bounds a purge's wait for the log.
 	proposeWithin = 10 * time.Second
 )
@@ -82,11 +83,13 @@ type Retention struct {
 	waiting map[uint32]*[2]int
 	// turn is the scope from which on the next pass counts, by partition, of executions and of promises.
 	turn map[uint32]*[2]string
+	// again is what rounds know of executions, by partition; one round at a time goes over a partition.
+	again map[uint32]*query.Again
 }
 
 // New makes the retention of a node.
 func New(o Options) *Retention {
-	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]*[2]string{}}
+	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]*[2]string{}, again: map[uint32]*query.Again{}}
 }
 
 // kinds are what a round goes over, in the order of waiting's and turn's elements.
@@ -114,7 +117,7 @@ func (x *Retention) Run() {
 			places <- struct{}{}
 			rounds.Go(func() {
 				defer func() { <-places }()
-				x.both(r, n%promisesEvery == 0, may == nil)
+				x.both(r, n%wholeEvery == 0, may == nil)
 			})
 		}
 		rounds.Wait()
@@ -123,10 +126,13 @@ func (x *Retention) Run() {
 	}
 }
 
-// both goes over the executions of a partition, and over its promises if it is their turn. Without permission to purge it only counts.
-func (x *Retention) both(r Replica, promises, may bool) {
+// both goes over the executions of a partition, and over its promises if all is read. Without permission to purge it only counts.
+func (x *Retention) both(r Replica, whole, may bool) {
 	for kind, search := range kinds {
-		if kind == 0 || promises || !r.Serving() {
+		if kind == 0 || whole || !r.Serving() {
+			if kind == 0 {
+				search = x.executions(r.ID()).Begin(whole)
+			}
 			var newest *newest
 			if !x.o.Policy.counts.only(keepAll) {
 				newest = x.countNewest(r, kind)
@@ -135,6 +141,18 @@ func (x *Retention) both(r Replica, promises, may bool) {
 			x.waits(r.ID(), kind, waiting)
 		}
 	}
+}
+
+// executions is what the rounds know of a partition's executions.
+func (x *Retention) executions(partition uint32) *query.Again {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.again[partition]
+	if a == nil {
+		a = new(query.Again)
+		x.again[partition] = a
+	}
+	return a
 }
 
 // waits notes what a round over a partition has left.

@@ -43,7 +43,7 @@ func newPartition() *partition {
 
 // ended adds an execution that has ended.
 func (p *partition) ended(ns, function, id string, endedMS int64) {
-	key := keys.VisibilityOf(ns, keys.Open+1, endedMS-time.Hour.Milliseconds(), id) // it began an hour before
+	key := keys.VisibilityOf(ns, keys.Open+1, max(endedMS-time.Hour.Milliseconds(), 0), id) // it began an hour before
 	p.listed[ns+"/"+id] = key
 	p.r.Apply([]state.Write{{Key: key, Value: state.ListingClosed(&state.Header{Function: function, ClosedMS: endedMS})}})
 }
@@ -158,6 +158,25 @@ func runAll(t *testing.T, all []Replica, rules []string, n int, after func(x *Re
 	return out.String()
 }
 
+// What ended after a round, and began before all that the round has left, is purged by the next round that reads everything.
+func TestWholeRounds(t *testing.T) {
+	p := newPartition()
+	now := (1000 * time.Hour).Milliseconds()
+	for i := range 5 {
+		p.ended("a", "f", fmt.Sprint("e", i), now-int64(i)*time.Hour.Milliseconds())
+	}
+	run(t, p, []string{"100h"}, wholeEvery+1, func(x *Retention, left int) {
+		switch left {
+		case wholeEvery:
+			p.ended("a", "f", "late", now-200*time.Hour.Milliseconds())
+		case 0:
+			if st := x.Status(); st.Purged != 1 {
+				t.Errorf("after all rounds: %v", st)
+			}
+		}
+	})
+}
+
 // A cluster whose members may not know purges keeps everything. The log says so once, and again when that is over.
 func TestIdle(t *testing.T) {
 	p := newPartition()
@@ -250,10 +269,10 @@ func TestKeepPromises(t *testing.T) {
 		}
 		return n
 	}
-	run(t, p, []string{"keep 20", "a=keep 1001", "a/f=keep 2", "c=keep all", "c/f=keep 2"}, promisesEvery+1, func(_ *Retention, left int) {
+	run(t, p, []string{"keep 20", "a=keep 1001", "a/f=keep 2", "c=keep all", "c/f=keep 2"}, wholeEvery+1, func(_ *Retention, left int) {
 		want := map[string]int{"a": 501, "b": 20, "c": 5000}
 		switch left {
-		case promisesEvery + 1:
+		case wholeEvery + 1:
 			want = map[string]int{"a": 5000, "b": 20, "c": 5000}
 		case 0:
 			want = map[string]int{"a": 501, "b": 10, "c": 5000}

@@ -237,4 +237,24 @@ var purgeBugs = []mutation.Bug{
 		File: "fsm/query/ended.go", Rule: "retention: client tasks go with their promises", Pkg: "fsm/machine",
 		From: "client := state.OfClient(p)", To: "client := state.OfClient(p) && p.Target == \"\"", Tests: "TestPurgeClientPromises",
 	},
+	{
+		File: "fsm/query/ended_again.go", Rule: "retention: a pass reads up to what the last one left",
+		From: "append(bytes.Clone(c.last), 0)", To: "bytes.Clone(c.last)", Tests: "TestAgain",
+	},
+	{
+		File: "fsm/query/ended_again.go", Rule: "retention: a pass that did not end tells nothing",
+		From: "a.known = err == nil && next == nil", To: "a.known = err == nil", Tests: "TestAgain",
+	},
+	{
+		File: "fsm/query/ended_again.go", Rule: "retention: what was deleted is not read again",
+		From: "c.last = append(c.last[:0], c.seen...)", To: "_ = c.seen", Tests: "TestAgain",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: at times the whole listing is read",
+		From: "x.executions(r.ID()).Begin(whole)", To: "x.executions(r.ID()).Begin(false)", Tests: "TestWholeRounds",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purge: the listing is read up to what is purged",
+		From: "return read < x.most && len(asked) > 0", To: "return read < x.most", Tests: "TestPurgeManyReadsWhatItNames",
+	},
 }
