@@ -124,6 +124,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 		cfg.MaxReplyBytes = 64 << 20
 	}
 	reads := newReadCache(below, cfg.CachedReads)
+	if err := reads.absences.step(below); err != nil {
+		return nil, err
+	}
 	m := &Machine{cfg: cfg, reads: reads, batch: newLayer(reads), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
 		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{},
 		pinned: map[state.Queue][]string{}, digests: map[state.Queue]state.Digests{}}
@@ -193,6 +196,9 @@ func (m *Machine) countReady(below state.Reader) error {
 func (m *Machine) Applied() uint64  { return m.applied }
 func (m *Machine) Clock() int64     { return m.clock }    // see Applied
 func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
+
+// Importing reports whether the rows of a restore are being stored: the state is not complete.
+func (m *Machine) Importing() bool { return m.importing != 0 }
 
 // Writes returns the mutations since the last Committed, by key, each key once; the caller stores them in one batch, and
 // Pebble's memtable takes keys that are in order at less cost. They are valid until the next Committed. A stopped
@@ -274,6 +280,9 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		}
 	}
 	if err := m.enterCut(index, res); err != nil {
+		return nil, err
+	}
+	if err := m.reads.absences.step(m.batch); err != nil {
 		return nil, err
 	}
 	m.reportReady(&res.Effects)

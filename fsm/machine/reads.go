@@ -20,7 +20,8 @@ type readCache struct {
 	max, bytes int
 	young, old map[string]*cachedValue
 	// values are unused values of the maps.
-	values slab.Of[cachedValue]
+	values   slab.Of[cachedValue]
+	absences *absences
 }
 
 // cachedValue is a value, or instead of it what it decodes to.
@@ -43,7 +44,8 @@ const (
 
 // newReadCache caches at most so many bytes of what below contains.
 func newReadCache(below state.Reader, bytes int) *readCache {
-	return &readCache{below: below, max: bytes / 2, young: map[string]*cachedValue{}, old: map[string]*cachedValue{}}
+	return &readCache{below: below, max: bytes / 2, young: map[string]*cachedValue{}, old: map[string]*cachedValue{},
+		absences: newAbsences()}
 }
 
 // caches reports whether keys of this family are cached.
@@ -82,6 +84,9 @@ func (c *readCache) find(key []byte) (cachedValue, error) {
 	if v, known := c.old[string(key)]; known {
 		c.keep(key, *v)
 		return *v, nil
+	}
+	if keys.Family(key[0]) == keys.Promise && c.absences.none(key) {
+		return cachedValue{}, nil
 	}
 	value, present, err := c.below.Get(key)
 	if err != nil {

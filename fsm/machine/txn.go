@@ -153,6 +153,7 @@ func (t *txn) commit(fx *Effects) {
 			}
 			t.m.sum(w)
 			empty = t.m.count(w, empty)
+			t.m.reads.absences.write(w)
 			t.m.batch.set(w)
 		}
 	}

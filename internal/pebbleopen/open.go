@@ -4,6 +4,8 @@
 // which panics on a goroutine of Pebble's and ends the process. It also gives up the directory's lock while
 // the compaction still writes there. So this package grants no compaction before Open has returned a
 // database.
+//
+// KeepTombstones sets one option that Pebble has no name for.
 package pebbleopen
 
 import "github.com/cockroachdb/pebble/v2"

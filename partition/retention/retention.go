@@ -8,7 +8,7 @@
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
 // few partitions at once, and proposes purges of what is over, many in one command. What takes more than such a command may read, or
 // what it does not delete, gets a command of its own. The state machine checks each again and deletes it. A crash loses only the
-// position; the next round begins at the front.
+// position and what rounds have left; the next round reads everything.
 package retention
 
 import (

@@ -66,6 +66,26 @@ var machineBugs = []mutation.Bug{
 		From: "if len(places) == n {", To: "if len(places) > 0 {", Tests: "TestQueueOverStateAndEntry",
 	},
 	{
+		File: "fsm/machine/absences.go", Rule: "absences: a filter that is being made has what is written meanwhile",
+		From: "\t\tif a.next != nil {\n\t\t\ta.next.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsent",
+	},
+	{
+		File: "fsm/machine/absences.go", Rule: "absences: what is written is no more absent",
+		From: "\t\tif a.whole != nil {\n\t\t\ta.whole.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsent",
+	},
+	{
+		File: "fsm/machine/absences.go", Rule: "absences: a piece begins with the key at which the last one ended",
+		From: "a.from, ended = bytes.Clone(key), false", To: "a.from, ended = append(bytes.Clone(key), 0), false", Tests: "TestAbsent",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "absences: a filter that begins has what is not stored yet",
+		From: "m.reads.absences.step(m.batch)", To: "m.reads.absences.step(m.reads)", Tests: "TestAbsencesHaveWhatIsNotStored",
+	},
+	{
+		File: "fsm/machine/txn.go", Rule: "absences: each write of a promise is noted",
+		From: "\t\t\tt.m.reads.absences.write(w)\n", To: "", Tests: "TestReplicasAgree",
+	},
+	{
 		File: "fsm/machine/presence.go", Rule: "presence: only a set without keys saves the read of a key",
 		From: "case m.present.none(prefix):\n", To: "case true:\n", Tests: "TestEmptySetsAreEmpty",
 	},
