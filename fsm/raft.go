@@ -100,7 +100,7 @@ func (s *Store) store(a applied) error {
 	if err := s.read(func(db *pebble.DB) error { return commit(db, writes) }); err != nil {
 		return s.damaged(err) // and the version stays odd
 	}
-	s.steady.end(s.machine.Applied(), s.machine.Clock())
+	s.steady.end(s.machine)
 	if s.opts.OnWritten != nil {
 		s.opts.OnWritten(len(writes), sizeOf(writes))
 	}

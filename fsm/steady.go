@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
 )
@@ -15,10 +16,11 @@ import (
 // first. It takes nothing from the database that it has read after another version began.
 //
 //	version is odd while a batch of entries is being stored
-//	applied and clock are those of the database while the version is even; version == 0: they are not known
+//	applied, clock and importing are those of the database while the version is even; version == 0: they are not known
 type steady struct {
 	version, applied atomic.Uint64
 	clock            atomic.Int64
+	importing        atomic.Bool
 }
 
 // begin and end surround the storing of a batch. One goroutine at a time calls them. A begin without an end, as of a
@@ -29,9 +31,10 @@ func (s *steady) begin() {
 	}
 }
 
-func (s *steady) end(applied uint64, clock int64) {
-	s.applied.Store(applied)
-	s.clock.Store(clock)
+func (s *steady) end(m *machine.Machine) {
+	s.applied.Store(m.Applied())
+	s.clock.Store(m.Clock())
+	s.importing.Store(m.Importing())
 	s.version.Add(1)
 }
 
@@ -76,7 +79,8 @@ func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, in
 		}
 		at := steadyView{view{db}, &s.steady, version}
 		index = s.steady.applied.Load()
-		x := &query.Read{Must: state.Must{From: at}, ClockMS: s.steady.clock.Load(), Partition: s.opts.Machine.Partition, Query: q, ListBudget: query.ListBudget}
+		x := &query.Read{Must: state.Must{From: at}, ClockMS: s.steady.clock.Load(), Partition: s.opts.Machine.Partition, Query: q, ListBudget: query.ListBudget,
+			Importing: s.steady.importing.Load()}
 		if s.steady.version.Load() != version {
 			return errChanged
 		}

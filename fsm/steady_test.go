@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/query"
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
 
@@ -123,7 +125,7 @@ func TestSteadyVersions(t *testing.T) {
 	}
 	store.steady.begin()
 	unknown("while a batch is stored")
-	store.steady.end(1, 1)
+	store.steady.end(store.machine)
 	var content bytes.Buffer
 	if _, err := store.WriteContent(&content); err != nil {
 		t.Fatal(err)
@@ -135,5 +137,33 @@ func TestSteadyVersions(t *testing.T) {
 	s.apply(t, store, 11, 12, 1)
 	if _, index, err := store.querySteady(q); err != nil || index != s.last(12) {
 		t.Errorf("after the next batch: %d, %v", index, err)
+	}
+}
+
+// A partition that is being restored answers nothing, also by a read without a snapshot.
+func TestSteadyWhileImporting(t *testing.T) {
+	store := open(t, vfs.NewMem(), "state", true)
+	data, err := EncodeEntry(&commandv1.Entry{TimeMs: 1, Commands: []*commandv1.Command{
+		{Kind: &commandv1.Command_Import{Import: &commandv1.Import{Restore: 7}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err, failed := store.Apply(&raft.Log{Index: 1, Type: raft.LogCommand, Data: data}).(error); failed {
+		t.Fatal(err)
+	}
+	q := &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}}
+	steady, _, err := store.querySteady(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole *commandv1.QueryReply
+	if err := store.View(func(r state.Reader) (err error) {
+		whole, err = query.Answer(r, 0, q)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(steady, whole) || whole.GetError() == nil {
+		t.Errorf("answers %v, by a snapshot %v", steady, whole)
 	}
 }

@@ -23,6 +23,8 @@ type Read struct {
 	Query     *commandv1.Query
 	// ListBudget bounds the listing entries read per class.
 	ListBudget int
+	// Importing: the state is not complete, because a restore stores it. Each answer is then a refusal.
+	Importing bool
 }
 
 // Answer answers a read over a state, at the machine's clock. partition is only reported. Refusals are
@@ -32,17 +34,18 @@ func Answer(r state.Reader, partition uint32, q *commandv1.Query) (reply *comman
 	if err != nil {
 		return nil, err
 	}
-	x := &Read{Must: state.Must{From: r}, ClockMS: int64(clock), Partition: partition, Query: q, ListBudget: ListBudget}
-	return x.Answer()
-}
-
-func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
-	defer state.Catch(&err)
-	importing, err := state.MetaNumber(x.From, state.MetaImporting)
+	importing, err := state.MetaNumber(r, state.MetaImporting)
 	if err != nil {
 		return nil, err
 	}
-	if importing != 0 {
+	x := &Read{Must: state.Must{From: r}, ClockMS: int64(clock), Partition: partition, Query: q, ListBudget: ListBudget, Importing: importing != 0}
+	return x.Answer()
+}
+
+// Answer answers the read. Refusals are in the reply; an error is of the storage.
+func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
+	defer state.Catch(&err)
+	if x.Importing {
 		return refusal(wire.Restoring(x.Partition)), nil
 	}
 	var refused *api.Error
