@@ -90,6 +90,10 @@ var restoreBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/query/query.go", Rule: "import: no query of half a state is answered",
-		From: "if importing != 0 {", To: "if importing != 0 && err != nil {", Tests: "TestImportRefusals", Pkg: "fsm/machine",
+		From: "if x.Importing {", To: "if x.Importing && err != nil {", Tests: "TestImportRefusals", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/steady.go", Rule: "import: nor by a read without a snapshot",
+		From: "s.importing.Store(m.Importing())", To: "s.importing.Store(false)", Tests: "TestSteadyWhileImporting",
 	},
 }
