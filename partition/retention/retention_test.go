@@ -158,7 +158,7 @@ func runAll(t *testing.T, all []Replica, rules []string, n int, after func(x *Re
 	return out.String()
 }
 
-// What ended after a round, and began before all that the round has left, is purged by the next round that reads everything.
+// A round leaves some executions. One that ends later, and began before all of them, is purged by the next round that reads the whole listing.
 func TestWholeRounds(t *testing.T) {
 	p := newPartition()
 	now := (1000 * time.Hour).Milliseconds()
