@@ -179,7 +179,8 @@ type Config struct {
 	// partition keeps its part of N, rounded up. The leader of a partition purges by its own; all nodes of a cluster should have
 	// the same. Empty: everything is kept.
 	Retention []string
-	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h.
+	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h. What ends later than all
+	// that began after it waits for up to 30 rounds.
 	RetentionInterval time.Duration
 
 	// Quota bounds what namespaces use of the whole cluster: NAMESPACE=open:N for open executions, bytes:SIZE for what is stored,
