@@ -336,8 +336,19 @@ func (r *endsRun) restart(ctx context.Context, id, leader string, ended bool) er
 	}); err != nil {
 		return err
 	}
-	if e, err := r.cl.Describe(ctx, id); err != nil || e.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED || e.GetIncarnation() != restarted.Incarnation {
-		r.violate(id, "it is %v of incarnation %d, the new one is %d, whose child has not ended; %v", e.GetStatus(), e.GetIncarnation(), restarted.Incarnation, err)
+	// The restart itself starts the child again, so the child may wait before a worker has committed its parent's wait.
+	var above *perdurev1.Execution
+	if err := waitFor(ctx, "the wait of the new incarnation of "+id, func(ctx context.Context) error {
+		e, err := r.cl.Describe(ctx, id)
+		if above = e; err == nil && e.GetIncarnation() == restarted.Incarnation && e.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING {
+			err = errors.New("it is running")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if above.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED || above.GetIncarnation() != restarted.Incarnation {
+		r.violate(id, "it is %v of incarnation %d, the new one is %d, whose child has not ended", above.GetStatus(), above.GetIncarnation(), restarted.Incarnation)
 	}
 	if err := r.cl.Signal(ctx, child, "go", []byte(`"new"`)); err != nil {
 		return err
