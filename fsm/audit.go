@@ -4,9 +4,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"perdure/fsm/audit"
+	"perdure/fsm/state"
 )
 
 // ErrInterrupted reports that an audit ended because the state is being closed or replaced.
@@ -18,10 +17,8 @@ var ErrInterrupted = errors.New("fsm: the audit gave way: the state is being clo
 // error is the storage's and halts the store. Violations do not halt it: the caller finds them in the report.
 func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped func() error) (done bool, err error) {
 	var given error // why the audit ended, if not by the storage
-	err = s.read(func(db *pebble.DB) error {
-		snap := db.NewSnapshot()
-		defer func() { _ = snap.Close() }()
-		r := &auditView{view: view{snap}, ended: func() error {
+	err = s.snapshot(func(below state.Reader) error {
+		r := &auditView{below: below, ended: func() error {
 			if s.auditWaiters.any() {
 				given = ErrInterrupted
 			} else {
@@ -64,7 +61,7 @@ func (g *auditWaiters) any() bool {
 
 // auditView is a snapshot whose reads fail once ended returns an error.
 type auditView struct {
-	view
+	below state.Reader
 	ended func() error
 }
 
@@ -73,13 +70,13 @@ func (v *auditView) Get(key []byte) ([]byte, bool, error) {
 	if err := v.ended(); err != nil {
 		return nil, false, err
 	}
-	return v.view.Get(key)
+	return v.below.Get(key)
 }
 
 // Scan implements state.Reader.
 func (v *auditView) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	var ended error
-	err := v.view.Scan(lower, upper, func(key, value []byte) bool {
+	err := v.below.Scan(lower, upper, func(key, value []byte) bool {
 		if ended = v.ended(); ended != nil {
 			return false
 		}

@@ -32,13 +32,11 @@ const (
 // WriteContent writes a consistent view of the present state to w and returns the number of bytes. It may run
 // concurrently with ApplyBatch.
 func (s *Store) WriteContent(w io.Writer) (size int64, err error) {
-	err = s.read(func(db *pebble.DB) error {
-		snap := db.NewSnapshot()
-		defer func() { _ = snap.Close() }()
+	err = s.snapshot(func(r state.Reader) error {
 		c := &contentWriter{w: bufio.NewWriterSize(w, 1<<20), sum: xxhash.New()}
 		c.bytes([]byte(contentMagic))
 		stamp, received := string(keys.MetaKey(metaStamp)), string(keys.MetaKey(metaReceived))
-		if err := (view{snap}).Scan(nil, nil, func(key, value []byte) bool {
+		if err := r.Scan(nil, nil, func(key, value []byte) bool {
 			if k := string(key); k != stamp && k != received {
 				c.number(uint32(len(key)))
 				c.number(uint32(len(value)))
@@ -110,6 +108,8 @@ func (s *Store) restore(content io.Reader) error {
 	if s.closed {
 		return ErrClosed
 	}
+	s.pending.take()
+	defer s.pending.release()
 	if err := s.exchange(incoming, retired); err != nil {
 		// The store has no database now, or one whose durability is unknown.
 		s.fail(err)

@@ -1,8 +1,8 @@
 // Package fsm puts a partition's state machine on Pebble and under Raft.
 //
 // It owns one partition's state store: keys, batches, applied and covered index, checksum, and the content of
-// snapshots. One batch holds an entry's writes and its index, so any crash leaves a prefix of the log applied
-// whole. Open refuses a store that it cannot trust (damaged, foreign, missing, newer) with a typed error. A
+// snapshots. A batch holds the writes of whole entries, some thousand keys of them, and the index of the last, so any crash
+// leaves a prefix of the log applied whole; until then they are pending, and read from memory. Open refuses a store that it cannot trust (damaged, foreign, missing, newer) with a typed error. A
 // crash may lose unflushed entries, back to an earlier index; Raft replays them from its log, and the store
 // skips the entries that it still has.
 //

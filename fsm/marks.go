@@ -36,10 +36,13 @@ func (m *marks) begin(present Mark) {
 	m.noted, m.present = nil, present
 }
 
-func (m *marks) add(noted []Mark, present Mark) {
+// add notes the present, which is a mark or not.
+func (m *marks) add(present Mark, mark bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.noted, m.present = append(m.noted, noted...), present
+	if m.present = present; mark {
+		m.noted = append(m.noted, present)
+	}
 	if over := len(m.noted) - marksKept; over > 0 {
 		m.noted = slices.Delete(m.noted, 0, over)
 	}

@@ -31,7 +31,7 @@ func (s *Store) Apply(l *raft.Log) any { return s.ApplyBatch([]*raft.Log{l})[0] 
 
 // ApplyBatch implements raft.BatchingFSM. For a command entry the response is its *machine.Result (nil if the
 // state already had the entry), or an error after which the store applies nothing; for any other entry it is
-// nil. The entries of one call share Pebble batches of batchBytes. Nothing refers to their bytes afterwards.
+// nil. If one fails, the responses of all are errors, also of those before it, which are applied. Nothing refers to their bytes afterwards.
 func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
 	if s.failed() == nil {
@@ -48,71 +48,68 @@ func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 }
 
 func (s *Store) apply(logs []*raft.Log, out []any) error {
-	var a applied
+	var results []*machine.Result
 	for i, l := range logs {
-		if l.Type != raft.LogCommand || l.Index <= s.machine.Applied() {
+		if l.Type != raft.LogCommand {
 			continue
 		}
-		e, err := s.decoder.entry(l.Data)
+		res, err := s.applyOne(l)
 		if err != nil {
-			return &DamagedError{s.dir, fmt.Errorf("index %d: %w", l.Index, err)}
+			return err
 		}
-		before := s.machine.Applied()
-		res, err := s.machine.Apply(l.Index, e)
-		if err != nil {
-			return s.damaged(err)
+		if res == nil {
+			continue
 		}
 		out[i] = res
-		a.results = append(a.results, res)
-		if crosses(before, l.Index) {
-			a.noted = append(a.noted, Mark{l.Index, s.machine.Checksum()})
-		}
-		if s.machine.WriteBytes() >= batchBytes || res.Cut != 0 {
-			if err := s.store(a); err != nil {
-				return err
-			}
-			a = applied{}
-		}
+		results = append(results, res)
 		if res.Cut != 0 {
+			s.report(results)
+			results = nil
 			s.checkpoint(res.Cut)
 		}
 	}
-	return s.store(a)
+	s.report(results)
+	return nil
 }
 
-// batchBytes bounds what the entries of one batch write, before they are stored: a small entry can write far more than
-// its own size. One entry always fits.
-const batchBytes = 4 << 20
-
-// applied is what entries gave whose writes are not stored yet.
-type applied struct {
-	results []*machine.Result
-	noted   []Mark
-}
-
-// store stores the writes of applied entries in one batch.
-func (s *Store) store(a applied) error {
-	writes := s.machine.Writes()
-	if len(writes) == 0 {
-		return nil
-	}
-	s.steady.begin()
-	if err := s.read(func(db *pebble.DB) error { return commit(db, writes) }); err != nil {
-		return s.damaged(err) // and the version stays odd
-	}
-	s.steady.end(s.machine)
-	if s.opts.OnWritten != nil {
-		s.opts.OnWritten(len(writes), sizeOf(writes))
-	}
-	s.machine.Committed()
-	s.stuck.set(s.machine.Stuck())
-	s.marks.add(a.noted, Mark{s.machine.Applied(), s.machine.Checksum()})
+func (s *Store) report(results []*machine.Result) {
 	if s.opts.OnApplied != nil {
-		for _, res := range a.results {
+		for _, res := range results {
 			s.opts.OnApplied(res)
 		}
 	}
-	return nil
+}
+
+// applyOne applies a command entry; the result is nil if the state had it.
+func (s *Store) applyOne(l *raft.Log) (res *machine.Result, err error) {
+	err = s.read(func(db *pebble.DB) (err error) {
+		s.pending.take()
+		defer s.pending.release()
+		defer func() {
+			if err != nil {
+				s.fail(err) // before a read finds that nothing is pending
+			}
+		}()
+		before := s.machine.Applied()
+		if l.Index <= before {
+			return nil
+		}
+		e, err := s.decoder.entry(l.Data)
+		if err != nil {
+			return errors.Join(&DamagedError{s.dir, fmt.Errorf("index %d: %w", l.Index, err)}, s.storePending(db))
+		}
+		if res, err = s.machine.Apply(l.Index, e); err != nil {
+			return s.damaged(err)
+		}
+		present := Mark{s.machine.Applied(), s.machine.Checksum()}
+		s.marks.add(present, crosses(before, l.Index))
+		s.stuck.set(s.machine.Stuck())
+		if s.machine.Pending() < s.opts.pendingKeys && s.machine.WriteBytes() < pendingBytes && res.Cut == 0 {
+			return nil
+		}
+		return s.storePending(db)
+	})
+	return res, err
 }
 
 func commit(db *pebble.DB, writes []state.Write) error {
@@ -164,7 +161,6 @@ func (s *Store) Snapshot() (raft.FSMSnapshot, error) {
 // Restore implements raft.FSM: it replaces the state by the content of a snapshot.
 func (s *Store) Restore(content io.ReadCloser) error {
 	before := s.machine
-	s.steady.begin()
 	err := s.restore(content)
 	if s.machine != before && s.opts.OnRestored != nil {
 		s.opts.OnRestored()

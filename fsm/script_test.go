@@ -265,6 +265,7 @@ func (w *watcher) options(fs vfs.FS, create bool) Options {
 	return Options{
 		FS: fs, MemTableBytes: 32 << 10, Machine: config, Create: create, Stamp: stampOfTests,
 		Logger: quiet{}, Flush: w.flush, Await: w.await, OnFatal: w.onFatal,
+		pendingKeys: 64, // so that most scripts are stored in several batches
 	}
 }
 

@@ -90,8 +90,8 @@ type Options struct {
 	// failed batch. It runs on the applying goroutine and must not block. It must not change the result,
 	// which is shared. Nil for none.
 	OnApplied func(*machine.Result)
-	// OnWritten is called after each batch of entries with how many keys it wrote, and their and their
-	// values' bytes. It runs on the applying goroutine and must not block. Nil for none.
+	// OnWritten is called after each batch of entries' writes with how many keys it wrote, and their and their
+	// values' bytes. One goroutine at a time runs it; it must not block, nor call the store. Nil for none.
 	OnWritten func(keys, bytes int)
 	// OnRestored is called when the content of a snapshot has replaced the state; OnApplied is not called for
 	// that content. It runs on the applying goroutine and must not block. Nil for none.
@@ -102,6 +102,8 @@ type Options struct {
 	// OnCheckpoint is called after each attempt to make the checkpoint of a cut, with the reason if there is none now, or
 	// if older ones could not be removed. It runs on the applying goroutine and must not block. Nil for none.
 	OnCheckpoint func(Checkpoint, error)
+	// pendingKeys is how many keys may be pending; 0 means pendingKeys.
+	pendingKeys int
 	// anyStamp: the store may be of any partition.
 	anyStamp bool
 	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage found in the
@@ -113,7 +115,7 @@ type Options struct {
 // all other methods may run concurrently with them.
 //
 // A failed store stays failed until it is reopened: it applies nothing, promises no durability, and serves
-// reads from what it still has.
+// reads from what it still has, if that is all that it had applied.
 type Store struct {
 	dir  string
 	opts Options
@@ -125,9 +127,9 @@ type Store struct {
 	db           *pebble.DB
 	closed       bool
 
+	pending pending
 	machine *machine.Machine
 	decoder decoder
-	steady  steady
 	stuck   figure // executions, as of the last entry
 	marks   marks
 	failure failure
@@ -218,6 +220,9 @@ func newStore(dir string, opts Options) *Store {
 	if opts.MemTableBytes == 0 {
 		opts.MemTableBytes = 16 << 20
 	}
+	if opts.pendingKeys == 0 {
+		opts.pendingKeys = pendingKeys
+	}
 	if opts.Logger == nil {
 		opts.Logger = pebble.DefaultLogger
 	}
@@ -230,7 +235,9 @@ func newStore(dir string, opts Options) *Store {
 	if opts.Await == nil {
 		opts.Await = func(open func() error) error { return open() }
 	}
-	return &Store{dir: dir, opts: opts}
+	s := &Store{dir: dir, opts: opts}
+	s.pending.free.L = &s.pending.mu
+	return s
 }
 
 // Open opens a partition's state. Errors: *MissingError, *ExistsError, *ForeignError, *DamagedError. Open
@@ -365,11 +372,7 @@ func (s *Store) read(fn func(db *pebble.DB) error) error {
 // View runs fn on a consistent state. It may run concurrently with ApplyBatch. An error of fn counts as one
 // of the storage: the store halts, and View returns a *DamagedError.
 func (s *Store) View(fn func(state.Reader) error) error {
-	err := s.read(func(db *pebble.DB) error {
-		snap := db.NewSnapshot()
-		defer func() { _ = snap.Close() }()
-		return fn(view{snap})
-	})
+	err := s.snapshot(fn)
 	if err == nil || errors.Is(err, ErrClosed) {
 		return err
 	}
@@ -393,7 +396,12 @@ func (s *Store) damaged(err error) error {
 // Query answers a read of the applied state at the machine's clock, and returns the state's index.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	if isShort(q) {
-		if reply, index, err = s.querySteady(q); err == nil {
+		for range steadyTries {
+			if reply, index, err = s.querySteady(q); !errors.Is(err, errChanged) {
+				break
+			}
+		}
+		if err == nil {
 			return reply, index, nil
 		}
 		// A snapshot says what is wrong, if anything is.
@@ -446,7 +454,7 @@ func status(r state.Reader) (st Status, err error) {
 // Cover makes the state durable and records that it covers a snapshot's index, which also counts entries that
 // the machine never sees. After it returns nil, Raft may cut its log up to index. It blocks on the disk.
 func (s *Store) Cover(index uint64) error {
-	return s.read(func(db *pebble.DB) error {
+	return s.stored(func(db *pebble.DB) error {
 		if err := s.failed(); err != nil {
 			return err // Raft counts an entry with an error response as applied
 		}
@@ -464,7 +472,7 @@ func (s *Store) Cover(index uint64) error {
 }
 
 // Flush makes everything applied so far durable. It blocks on the disk.
-func (s *Store) Flush() error { return s.read(s.flush) }
+func (s *Store) Flush() error { return s.stored(s.flush) }
 
 // flush returns an error once the store has failed, since the lost writes may belong to the flushed state.
 func (s *Store) flush(db *pebble.DB) error {
@@ -480,11 +488,11 @@ func (s *Store) flush(db *pebble.DB) error {
 // Close flushes and closes the store; no ApplyBatch may run. It closes a failed store without a flush. It
 // blocks on the disk, and for ever if a read does.
 func (s *Store) Close() error {
-	failed, hung := s.failure.get()
-	if hung {
+	if s.Hung() {
 		// The files stay open until the process ends.
 		return nil
 	}
+	_ = s.stored(func(*pebble.DB) error { return nil }) // what fails here has halted the store
 	s.auditWaiters.add(1)
 	defer s.auditWaiters.add(-1)
 	s.mu.Lock()
@@ -493,6 +501,10 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	failed, hung := s.failure.get()
+	if hung {
+		return nil
+	}
 	if failed != nil {
 		return closeDB(s.db)
 	}

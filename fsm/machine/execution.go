@@ -293,7 +293,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(t.visibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), t.m.arena.close(state.AppendListingOpen(t.m.arena.open(), b.function)))
+	t.putFresh(t.visibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), t.m.arena.close(state.AppendListingOpen(t.m.arena.open(), b.function)))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// The deadline had expired before the start.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})

@@ -208,21 +208,45 @@ func (m *Machine) Writes() []state.Write {
 		return nil
 	}
 	out := slices.Grow(m.writes[:0], len(m.batch.log))
-	m.batch.ordered(func(w *write) {
-		v := w.value
-		if w.removed {
-			v = nil
-		} else if v == nil {
-			v = []byte{}
-		}
-		out = append(out, state.Write{Key: w.key, Value: v})
-	})
+	m.batch.ordered(func(w *write) { out = append(out, w.asWrite()) })
 	m.writes = out
 	return out
 }
 
+func (w *write) asWrite() state.Write {
+	v := w.value
+	if w.removed {
+		v = nil
+	} else if v == nil {
+		v = []byte{}
+	}
+	return state.Write{Key: w.key, Value: v}
+}
+
 // WriteBytes is about how many bytes Writes holds.
 func (m *Machine) WriteBytes() int { return m.batch.bytes }
+
+// Pending is about how many keys Writes holds; 0 only if it holds none, and the machine has not stopped.
+func (m *Machine) Pending() int { return len(m.batch.log) }
+
+// Written is the value of a key among Writes, which nothing changes. It is not there if Writes removes the key; written is
+// false if Writes does not contain it. Written must not be called during Apply.
+func (m *Machine) Written(key []byte) (value []byte, there, written bool) {
+	w := m.batch.find(key)
+	if w == nil {
+		return nil, false, false
+	}
+	return w.value, !w.removed, true
+}
+
+// WrittenWithin lists those of Writes with keys in [lower, upper), as Written does.
+func (m *Machine) WrittenWithin(lower, upper []byte) []state.Write {
+	var out []state.Write
+	for _, w := range m.batch.within(lower, upper) {
+		out = append(out, w.asWrite())
+	}
+	return out
+}
 
 // Committed notes that the state below contains Writes now.
 func (m *Machine) Committed() {

@@ -225,7 +225,7 @@ func (s store) PutTask(task recovery.Task) {
 	below := s.t.m.feature < state.LevelFunctions
 	if at, armed := task.Deadline(); armed && (below || !same) {
 		deadline := s.t.deadlineOf(timerKind(task.State), at, s.ns, task.ID)
-		if !below && (born || task.State == recovery.TaskPending) {
+		if !below {
 			s.t.putFresh(deadline, []byte{}) // a place in a queue may replace it, or a grant of this entry remove it
 		} else {
 			s.t.put(deadline, []byte{})

@@ -10,7 +10,7 @@ import (
 var cutBugs = []mutation.Bug{
 	{
 		File: "fsm/raft.go", Rule: "cut: the checkpoint has the entry that enters it",
-		From: ">= batchBytes || res.Cut != 0 {", To: ">= batchBytes {", Tests: "TestCheckpointIsTheStateOfItsIndex",
+		From: "< pendingBytes && res.Cut == 0 {", To: "< pendingBytes {", Tests: "TestCheckpointIsTheStateOfItsIndex",
 	},
 	{
 		File: "fsm/raft.go", Rule: "cut: the checkpoint has no entry behind the one that enters it",

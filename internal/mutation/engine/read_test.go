@@ -91,4 +91,28 @@ var readBugs = []mutation.Bug{
 		File: "partition/group/read.go", Rule: "read: who may be no member any more answers no stale read",
 		From: `} else if err := r.env.MayAnswer(r.serving() != nil); err != nil {`, To: `} else if err := r.env.MayAnswer(true); err != nil {`, Tests: "TestStaleReadsOfFormerMembers",
 	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a snapshot has what is being stored",
+		From: "err, above := s.behind(), slices.Clone(p.storing)", To: "err, above := s.behind(), p.storing[:0:0]", Tests: "TestPendingReads",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a snapshot has what was applied while the rest was stored",
+		From: "above = slices.Clone(s.machine.Writes())", To: "above = nil", Tests: "TestReadsSeeWhatIsApplied",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a removed key is not read from below",
+		From: "return o.writes[i].Value, o.writes[i].Value != nil, nil", To: "return o.writes[i].Value, true, nil", Tests: "TestOverlay",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: nor found by a scan",
+		From: "if w := mine[0]; w.Value != nil {", To: "if w := mine[0]; w.Key != nil {", Tests: "TestOverlay",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a read does not mix two states",
+		From: "if p.version.Load() != v.version {", To: "if p.version.Load() < v.version {", Tests: "TestSteadyVersions",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a state that lacks entries is not read",
+		From: "\treturn s.failed()\n}\n\n// settle", To: "\treturn nil\n}\n\n// settle", Tests: "TestUnreadableEntryStops",
+	},
 }

@@ -93,7 +93,7 @@ var restoreBugs = []mutation.Bug{
 		From: "if x.Importing {", To: "if x.Importing && err != nil {", Tests: "TestImportRefusals", Pkg: "fsm/machine",
 	},
 	{
-		File: "fsm/steady.go", Rule: "import: nor by a read without a snapshot",
-		From: "s.importing.Store(m.Importing())", To: "s.importing.Store(false)", Tests: "TestSteadyWhileImporting",
+		File: "fsm/pending.go", Rule: "import: nor by a read without a snapshot",
+		From: ", Importing: m.Importing()}", To: "}", Tests: "TestSteadyWhileImporting",
 	},
 }
