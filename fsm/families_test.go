@@ -266,6 +266,9 @@ func TestContentHoldsEveryFamily(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			receiver := openPaired(t, vfs.NewMem())
 			had(receiver)
+			if err := receiver.Flush(); err != nil {
+				t.Fatal(err)
+			}
 			if err := receiver.Restore(io.NopCloser(bytes.NewReader(contentOfStore(t, source.Store)))); err != nil {
 				t.Fatal(err)
 			}

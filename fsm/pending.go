@@ -54,6 +54,10 @@ func (p *pending) take() {
 func (p *pending) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.releaseLocked()
+}
+
+func (p *pending) releaseLocked() {
 	p.version.Add(1)
 	p.free.Broadcast()
 }
@@ -104,10 +108,8 @@ func (s *Store) behind() error {
 }
 
 // settle stores what is pending, so that the database has all entries that are applied. It blocks on the disk. The caller
-// holds mu.
+// holds mu and the turn.
 func (s *Store) settle(db *pebble.DB) error {
-	s.pending.take()
-	defer s.pending.release()
 	if s.failed() != nil {
 		return s.behind()
 	}
@@ -121,7 +123,10 @@ func (s *Store) settle(db *pebble.DB) error {
 // stored runs fn on the database when it has all entries that are applied, perhaps with later ones.
 func (s *Store) stored(fn func(*pebble.DB) error) error {
 	return s.read(func(db *pebble.DB) error {
-		if err := s.settle(db); err != nil {
+		s.pending.take()
+		err := s.settle(db)
+		s.pending.release()
+		if err != nil {
 			return err
 		}
 		return fn(db)
@@ -133,17 +138,18 @@ func (s *Store) stored(fn func(*pebble.DB) error) error {
 func (s *Store) snapshot(fn func(state.Reader) error) error {
 	return s.read(func(db *pebble.DB) error {
 		p := &s.pending
-		if storing := p.lock(); !storing && s.machine.Pending() > 0 && s.failed() == nil {
+		if storing := p.lock(); !storing && s.machine.Pending() > 0 {
+			p.version.Add(1) // takes the turn
 			p.mu.Unlock()
-			if err := s.settle(db); err != nil {
+			err := s.settle(db)
+			p.mu.Lock()
+			p.releaseLocked() // nothing is applied before the snapshot
+			if err != nil {
+				p.mu.Unlock()
 				return err
 			}
-			p.lock()
 		}
 		err, above := s.behind(), slices.Clone(p.storing)
-		if p.storing == nil && err == nil && s.machine.Pending() > 0 {
-			above = slices.Clone(s.machine.Writes()) // of entries since
-		}
 		snap := db.NewSnapshot()
 		p.mu.Unlock()
 		defer func() { _ = snap.Close() }()

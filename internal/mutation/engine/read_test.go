@@ -96,8 +96,8 @@ var readBugs = []mutation.Bug{
 		From: "err, above := s.behind(), slices.Clone(p.storing)", To: "err, above := s.behind(), p.storing[:0:0]", Tests: "TestPendingReads",
 	},
 	{
-		File: "fsm/pending.go", Rule: "pending: a snapshot has what was applied while the rest was stored",
-		From: "above = slices.Clone(s.machine.Writes())", To: "above = nil", Tests: "TestReadsSeeWhatIsApplied",
+		File: "fsm/pending.go", Rule: "pending: a snapshot has what is pending",
+		From: "!storing && s.machine.Pending() > 0 {", To: "!storing && s.failed() != nil {", Tests: "TestPendingReads",
 	},
 	{
 		File: "fsm/pending.go", Rule: "pending: a removed key is not read from below",
