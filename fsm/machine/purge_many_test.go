@@ -311,15 +311,7 @@ func TestPurgeManyByListing(t *testing.T) {
 		ids = slices.Delete(ids, 30, 31)          // kept
 		ids = append(ids, "e-00", "e-38", "none") // the oldest, what is gone, and nothing
 		if !inMemory {
-			p := w.parts[0]
-			reads = &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
-			cfg := p.cfg
-			cfg.CheckInvariants = false // which read, too
-			m, err := New(cfg, reads)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.m = m
+			reads = reopen(t, w.parts[0])
 		}
 		clear(reads.gets)
 		clear(reads.scans)
@@ -346,14 +338,9 @@ func TestPurgeManyByListing(t *testing.T) {
 	}
 }
 
-// Purges of many read the listing to the last execution that they name, and no further.
-func TestPurgeManyReadsWhatItNames(t *testing.T) {
-	w := newWorldAt(t, state.LevelLeaves, 1)
-	for i := range 10 {
-		w.commit(w.begin(fmt.Sprint("e-", i), "f"), "return x")
-	}
-	w.tick()
-	p := w.parts[0]
+// reopen opens a partition's machine again, with nothing in memory, and counts what it reads.
+func reopen(t *testing.T, p *part) *reading {
+	t.Helper()
 	reads := &reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
 	cfg := p.cfg
 	cfg.CheckInvariants = false // which read, too
@@ -362,6 +349,18 @@ func TestPurgeManyReadsWhatItNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.m = m
+	return reads
+}
+
+// Purges of many read the listing to the last execution that they name, and no further.
+func TestPurgeManyReadsWhatItNames(t *testing.T) {
+	w := newWorldAt(t, state.LevelLeaves, 1)
+	for i := range 10 {
+		w.commit(w.begin(fmt.Sprint("e-", i), "f"), "return x")
+	}
+	w.tick()
+	p := w.parts[0]
+	reads := reopen(t, p)
 	for _, c := range []struct {
 		ids  []string
 		rows int
