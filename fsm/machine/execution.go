@@ -100,7 +100,7 @@ func (c *execCache) lose(ex *execution) {
 // operations.
 func (c *execCache) resize(ex *execution) {
 	c.bytes -= ex.size
-	ex.size = ex.j.Size() + ex.run.size()
+	ex.size = ex.j.Size() + ex.run.size() + ex.waited.size()
 	c.bytes += ex.size
 }
 

@@ -75,15 +75,24 @@ func TestFirstTask(t *testing.T) {
 		}, "f", false},
 		{"after a wait for a large signal", func(w *world) {
 			w.commit(w.begin("e", "f"), "wait s")
-			w.do(signalCmd(w.request(), "e", "s", strings.Repeat("x", firstBytes)))
+			w.do(signalCmd(w.request(), "e", "s", strings.Repeat("x", waitedBytes)))
 		}, "f", false},
 		{"after a step and a wait", func(w *world) {
 			w.commit(w.begin("e", "f"), "step a; wait s")
 			w.do(signalCmd(w.request(), "e", "s", "x"))
-		}, "f", false},
+		}, "f", true},
 		{"after a wait for a child", func(w *world) {
 			w.commit(w.begin("e", "f"), "child c input; await 0")
-			w.commit(w.only("w1", "c"), "return")
+			w.commit(w.only("w1", "c"), "return result")
+		}, "f", true},
+		{"after a wait for a child with a large input", func(w *world) {
+			w.commit(w.begin("e", "f"), "child c "+strings.Repeat("x", waitedBytes)+"; await 0")
+			w.commit(w.only("w1", "c"), "return result")
+		}, "f", false},
+		{"after a wait for children with large results", func(w *world) {
+			w.commit(w.begin("e", "f"), "child c input; child d input; await 0 1")
+			w.commit(w.only("w1", "c"), "return "+strings.Repeat("x", waitedBytes/2))
+			w.commit(w.only("w1", "d"), "return "+strings.Repeat("x", waitedBytes/2))
 		}, "f", false},
 		{"after a wait and a restart", func(w *world) {
 			w.commit(w.begin("e", "f"), "wait s")
