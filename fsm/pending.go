@@ -281,21 +281,48 @@ func (i iterated) Scan(_, _ []byte, fn func(key, value []byte) bool) error { ret
 // milliseconds.
 const steadyTries = 3
 
-// querySteady is Query without a snapshot. It fails with errChanged if entries are applied or stored meanwhile.
-func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+// present is what a machine tells beside its rows.
+type present struct {
+	index     uint64
+	clockMS   int64
+	importing bool
+}
+
+// steady runs fn on the state while it is at one version, without a snapshot. It fails with errChanged if entries are applied
+// or stored meanwhile.
+func (s *Store) steady(fn func(present, state.Reader) error) error {
 	if s.pending.lock() {
 		s.pending.mu.Unlock()
-		return nil, 0, errChanged
+		return errChanged
 	}
 	m, version := s.machine, s.pending.version.Load()
-	x := &query.Read{ClockMS: m.Clock(), Partition: s.opts.Machine.Partition, Query: q, ListBudget: query.ListBudget, Importing: m.Importing()}
-	index, err = m.Applied(), s.behind()
+	now, err := present{m.Applied(), m.Clock(), m.Importing()}, s.behind()
 	s.pending.mu.Unlock()
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	err = s.read(func(db *pebble.DB) (err error) {
-		x.Must = state.Must{From: steadyView{view{db}, s, version}}
+	return s.read(func(db *pebble.DB) error { return fn(now, steadyView{view{db}, s, version}) })
+}
+
+// Peek is View for reads of a few rows, which does without a snapshot, and stores nothing, if it can. It may run fn again, and
+// fn must return the errors of its reads.
+func (s *Store) Peek(fn func(state.Reader) error) error {
+	for range steadyTries {
+		if err := s.steady(func(_ present, r state.Reader) error { return fn(r) }); err == nil {
+			return nil
+		} else if !errors.Is(err, errChanged) {
+			break
+		}
+	}
+	return s.View(fn) // says what is wrong, if anything is
+}
+
+// querySteady is Query without a snapshot.
+func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+	err = s.steady(func(now present, r state.Reader) (err error) {
+		index = now.index
+		x := &query.Read{Must: state.Must{From: r}, ClockMS: now.clockMS, Partition: s.opts.Machine.Partition, Query: q, ListBudget: query.ListBudget,
+			Importing: now.importing}
 		reply, err = x.Answer()
 		return err
 	})

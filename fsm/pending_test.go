@@ -185,6 +185,14 @@ func TestPendingReads(t *testing.T) {
 			if stored != 1 || store.machine.Pending() == 0 {
 				t.Fatalf("%d batches, %d keys are pending", stored, store.machine.Pending())
 			}
+			if err := store.Peek(func(r state.Reader) error {
+				if n, err := state.MetaNumber(r, state.MetaApplied); err != nil || n != s.last(60) {
+					t.Errorf("peeks at %d, %v", n, err)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
 			for _, q := range shortQueries(t, s) {
 				reply, index, err := store.Query(q)
 				if err != nil || index != s.last(60) {
@@ -247,7 +255,11 @@ func TestReadsSeeWhatIsApplied(t *testing.T) {
 				if n == 0 {
 					_, at, err = store.Query(queries[rand.IntN(len(queries))])
 				} else {
-					err = store.View(func(r state.Reader) (err error) {
+					read := store.View
+					if n == 1 {
+						read = store.Peek
+					}
+					err = read(func(r state.Reader) (err error) {
 						at, err = state.MetaNumber(r, state.MetaApplied)
 						return err
 					})

@@ -125,7 +125,7 @@ func outboxFull(r state.Reader, destination uint32, acked state.Channel) *api.Er
 // inSection reports whether a commit's execution is in a critical section.
 func (s *shipper) inSection(cmd *commandv1.Command) (inside bool) {
 	task := cmd.GetCommit().GetTask()
-	_ = s.l.r.store.View(func(r state.Reader) error { // what cannot be read is in none
+	_ = s.l.r.store.Peek(func(r state.Reader) error { // what cannot be read is in none
 		h, ok, err := state.ReadHolder(r, cmd.Namespace, task.GetId(), task.GetIncarnation())
 		inside = ok && h.Phase == entity.Inside
 		return err

@@ -43,7 +43,7 @@ func (r *proposer) enterCut(ctx context.Context, need uint64) error {
 
 // Cut is the cut that this replica's state is in.
 func (c *core) Cut() (in uint64, err error) {
-	err = c.store.View(func(st state.Reader) (err error) {
+	err = c.store.Peek(func(st state.Reader) (err error) {
 		in, err = state.MetaNumber(st, state.MetaCut)
 		return err
 	})

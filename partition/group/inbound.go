@@ -92,7 +92,7 @@ func (r *proposer) fresh(cmd *commandv1.Command) (*commandv1.Command, *commandv1
 		return nil, nil, r.NotServing()
 	}
 	var epoch, through, in uint64
-	if err := r.store.View(func(st state.Reader) error {
+	if err := r.store.Peek(func(st state.Reader) error {
 		var err, err2 error
 		epoch, through, err = query.Delivered(st, d.Source)
 		in, err2 = state.MetaNumber(st, state.MetaCut)

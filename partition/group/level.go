@@ -17,7 +17,7 @@ const levelRetry = time.Second
 
 // FeatureLevel returns the feature level of this replica's state, at least state.BaseLevel.
 func (c *core) FeatureLevel() (level uint64, err error) {
-	err = c.store.View(func(st state.Reader) (err error) {
+	err = c.store.Peek(func(st state.Reader) (err error) {
 		level, err = state.Level(st)
 		return err
 	})

@@ -275,7 +275,7 @@ func (s *shipper) trim(destination uint32) {
 
 // measure notes how many bytes the outbox for a destination has.
 func (s *shipper) measure(destination uint32) {
-	_ = s.l.r.store.View(func(r state.Reader) error { // what cannot be read keeps its figure
+	_ = s.l.r.store.Peek(func(r state.Reader) error { // what cannot be read keeps its figure
 		ch, err := query.Sent(r, destination)
 		if err == nil {
 			s.mu.Lock()

@@ -94,6 +94,6 @@ var restoreBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/pending.go", Rule: "import: nor by a read without a snapshot",
-		From: ", Importing: m.Importing()}", To: "}", Tests: "TestSteadyWhileImporting",
+		From: "m.Clock(), m.Importing()}", To: "m.Clock(), false}", Tests: "TestSteadyWhileImporting",
 	},
 }
