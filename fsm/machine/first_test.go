@@ -149,3 +149,22 @@ func TestFirstTaskKeepsItsInput(t *testing.T) {
 		t.Errorf("its input is %q", got)
 	}
 }
+
+// So do the entries since a wait.
+func TestAfterWaitKeepsItsPayloads(t *testing.T) {
+	payload := []byte("payload")
+	w := &waited{from: 1}
+	for i, ev := range []journal.Event{journal.InvokeScheduled{Input: payload}, journal.InvokeRetrying{Error: payload}, journal.InvokeCompleted{Result: payload}} {
+		w = w.add(journal.Entry{Seq: uint64(1 + i), Event: ev})
+	}
+	copy(payload, "another")
+	for i, got := range [][]byte{w.entries[0].Event.(journal.InvokeScheduled).Input, w.entries[1].Event.(journal.InvokeRetrying).Error,
+		w.entries[2].Event.(journal.InvokeCompleted).Result} {
+		if string(got) != "payload" {
+			t.Errorf("entry %d has %q", 1+i, got)
+		}
+	}
+	if over := w.add(journal.Entry{Seq: 4, Event: journal.InvokeCompleted{Result: make([]byte, waitedBytes)}}); over != nil || w.size() < 3*len(payload) {
+		t.Errorf("%d bytes are kept; with more than fit: %v", w.size(), over)
+	}
+}

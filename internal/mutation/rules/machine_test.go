@@ -18,8 +18,12 @@ var machineBugs = []mutation.Bug{
 		From: "e.Seq != w.next() || ", To: "", Tests: "TestFirstTask",
 	},
 	{
-		File: "fsm/machine/waited.go", Rule: "task after a wait: large signals do not wait in a worker's queue",
-		From: "w.bytes+n > firstBytes", To: "n > 64*firstBytes", Tests: "TestFirstTask",
+		File: "fsm/machine/waited.go", Rule: "task after a wait: large entries do not wait in a worker's queue",
+		From: "w.bytes+n > waitedBytes", To: "n > waitedBytes", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/waited.go", Rule: "task after a wait: it does not share memory with commands",
+		From: "of.Result = bytes.Clone(of.Result)", To: "_ = bytes.Clone(of.Result)", Tests: "TestAfterWaitKeepsItsPayloads",
 	},
 	{
 		File: "fsm/machine/first.go", Rule: "task after a wait: a worker that lacks more reads it",
