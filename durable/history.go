@@ -138,7 +138,8 @@ func (r *history) ingest(entries []*perdurev1.JournalEntry) error {
 }
 
 // recorded are the events of a commit that the journal has when the task is still held afterwards. A wait
-// that was already satisfied is not among them: because of it the task is still held.
+// that was already satisfied is not among them: because of it the task is still held. See absorb for one that was
+// satisfied as soon as it was recorded.
 func recorded(own []*perdurev1.Event) []*perdurev1.Event {
 	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
 		return own[:n-1]
@@ -167,10 +168,13 @@ func (r *history) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (
 			entries = append(entries, e)
 		}
 	}
-	own = recorded(own)
 	missing := int(reply.GetNextSeq()-r.next) - len(entries)
+	cancelling := reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING
+	if cancelling || missing != len(own) {
+		own = recorded(own) // otherwise what a wait at their end is for was due, and not settled yet
+	}
 	switch {
-	case reply.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:
+	case !cancelling:
 		applied = true
 	case missing == 0:
 		applied = len(own) > 0 && slices.ContainsFunc(entries, func(e *perdurev1.JournalEntry) bool { return sameEvent(e.GetEvent(), own[0]) })

@@ -12,6 +12,10 @@ const hang = 20 * time.Second
 // waitingBugs break what a durable function waits for: steps beside it, join sets, timers.
 var waitingBugs = []mutation.Bug{
 	{
+		File: "durable/history.go", Rule: "await: a wait that was due is recorded, and over at once",
+		From: "if cancelling || missing != len(own) {", To: "if cancelling || missing >= 0 {", Tests: "TestAbsorb",
+	},
+	{
 		File: "durable/future.go", Rule: "select: the first in the journal wins, at replay too",
 		From: `(first < 0 || rec.doneSeq < seq)`, To: `(first < 0 || rec.doneSeq > seq)`, Tests: "TestWaitingReplaysFromEveryPrefix TestAwaitAnyIsStable",
 	},
