@@ -62,7 +62,7 @@ func (p *pending) releaseLocked() {
 	p.free.Broadcast()
 }
 
-// store is told to readers, who do not wait for a disk that stores nothing.
+// store gives readers what is being stored, so that they do not wait for a disk that stores nothing.
 func (p *pending) store(writes []state.Write) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Store) behind() error {
 }
 
 // settle stores what is pending, so that the database has all entries that are applied. It blocks on the disk. The caller
-// holds mu and the turn.
+// holds Store.mu and the turn.
 func (s *Store) settle(db *pebble.DB) error {
 	if s.failed() != nil {
 		return s.behind()
