@@ -150,6 +150,25 @@ func TestAbsentIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A filter that is being made has what is written where it has read already.
+func TestAbsencesHaveWhatIsWrittenMeanwhile(t *testing.T) {
+	x := newAbsentTwin()
+	for i := range 2 * absentPiece {
+		x.below.Apply([]state.Write{{Key: keys.Of(keys.Promise, "ns", fmt.Sprintf("e%04d", i)), Value: []byte{1}}})
+	}
+	for i := range 2 {
+		if err := x.a.step(x.batch); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			x.write("e", false)
+		}
+	}
+	if x.a.whole == nil || x.a.none(keys.Of(keys.Promise, "ns", "e")) {
+		t.Errorf("the filter is made: %t; it has not what was written meanwhile", x.a.whole != nil)
+	}
+}
+
 // A filter that begins between an entry and its storing has what the entry wrote.
 func TestAbsencesHaveWhatIsNotStored(t *testing.T) {
 	w := newWorld(t, 1)

@@ -71,7 +71,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: a filter that is being made has what is written meanwhile",
-		From: "\t\tif a.next != nil {\n\t\t\ta.next.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsent",
+		From: "\t\tif a.next != nil {\n\t\t\ta.next.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsencesHaveWhatIsWrittenMeanwhile",
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: what is written is no more absent",

@@ -243,11 +243,11 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/query/ended_again.go", Rule: "retention: a pass that did not end tells nothing",
-		From: "a.known = err == nil && next == nil", To: "a.known = err == nil", Tests: "TestAgain",
+		From: "a.known = err == nil && next == nil", To: "a.known = err == nil", Tests: "TestAgainLeavesOutWhatWasDeleted",
 	},
 	{
 		File: "fsm/query/ended_again.go", Rule: "retention: what was deleted is not read again",
-		From: "c.last = append(c.last[:0], c.seen...)", To: "_ = c.seen", Tests: "TestAgain",
+		From: "c.last = append(c.last[:0], c.seen...)", To: "_ = c.seen", Tests: "TestAgainLeavesOutWhatWasDeleted",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: at times the whole listing is read",
