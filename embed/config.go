@@ -184,7 +184,8 @@ type Config struct {
 	RetentionInterval time.Duration
 
 	// Quota bounds what namespaces use of the whole cluster: NAMESPACE=open:N for open executions, bytes:SIZE for what is stored,
-	// starts:N/s; "*" names every namespace that is not named. The leaders of partitions refuse what begins work with
+	// starts:N/s, of which a tenth of a second's may come at once, or ten if that is more; "*" names every namespace that is not
+	// named. The leaders of partitions refuse what begins work with
 	// QUOTA_EXCEEDED. All nodes of a cluster should have the same. Empty: no limits.
 	Quota []string
 

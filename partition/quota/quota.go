@@ -8,7 +8,7 @@
 //
 // A node that uses nothing may hold one. Children count as open executions, but no quota refuses them.
 //
-// Starts per second are divided by the partitions that a node leads. Bytes are measured in the background, in pieces at a
+// Starts per second are divided by the partitions that a node leads, and few of them may come at once. Bytes are measured in the background, in pieces at a
 // bounded share of one processor, and what was admitted since is added. All of it is memory: a new leader measures again, and
 // admits by bytes until it has.
 //
@@ -305,14 +305,19 @@ func (q *Quota) led() (led, all int) {
 	return led, all
 }
 
-// fill adds the starts that time has earned: this node's part of the rate, one second's at most. The caller holds s.mu.
+// fill adds the starts that time has earned: this node's part of the rate, and no more than its part of what may come at once. The
+// caller holds s.mu.
 func (q *Quota) fill(s *space) {
 	led, all := q.led()
-	rate := float64(s.limits.Starts) * float64(led) / float64(max(all, 1))
+	rate, part := float64(s.limits.Starts), float64(led)/float64(max(all, 1))
 	now := q.o.Clock.Now()
-	s.tokens = min(s.tokens+rate*now.Sub(s.filled).Seconds(), max(rate, 1))
+	s.tokens = min(s.tokens+rate*part*now.Sub(s.filled).Seconds(), max(atOnce(rate)*part, 1))
 	s.filled = now
 }
+
+// atOnce is how many starts may come at once at a rate: a tenth of a second's, or ten if that is more, but never more than a
+// second's. What is admitted together also wakes and ends together, and all others wait behind it each time.
+func atOnce(rate float64) float64 { return min(rate, max(rate/10, 10)) }
 
 // all are the namespaces that are known, in order.
 func (q *Quota) all() []*space {

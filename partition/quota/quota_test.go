@@ -21,6 +21,7 @@ type testNode struct {
 	state *state.MemReader
 	open  map[string]bool
 	leads bool
+	all   int // partitions of the cluster, of which it leads one; 0 is one
 }
 
 func (n *testNode) ID() uint32                            { return 0 }
@@ -52,7 +53,13 @@ func newTestNodes(t interface{ Fatal(...any) }, clock *stopped, count int, rules
 	for i := range count {
 		n := &testNode{state: state.NewMemReader(), open: map[string]bool{}, leads: true}
 		n.Quota = New(Options{Quotas: quotas, Clock: clock, Log: slog.New(slog.DiscardHandler), Lifetime: context.Background(),
-			Replicas: func() []Replica { return []Replica{n} },
+			Replicas: func() []Replica {
+				out := []Replica{n}
+				for range n.all - 1 {
+					out = append(out, &testNode{})
+				}
+				return out
+			},
 			Others: func(context.Context) map[string]*Use {
 				out := map[string]*Use{}
 				for j, o := range nodes {
@@ -196,6 +203,44 @@ func TestAdmit(t *testing.T) {
 	admit(startCmd("c", "4"), false, "starts")
 	if use := n.Use(); len(use) != 3 || use[0].Open != 1 || use[0].Refused != 1 || use[2].Refused != 2 {
 		t.Errorf("used: %v", use)
+	}
+}
+
+// However long a namespace has started nothing, few starts are admitted at once, and a second admits the rate.
+func TestStartsAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		rule                  string
+		nodes, once, inSecond int
+	}{{"a=starts:2/s", 1, 2, 2}, {"a=starts:50/s", 1, 10, 50}, {"a=starts:1000/s", 1, 100, 1000}, {"a=starts:60/s", 2, 10, 60}} {
+		clock := &stopped{time.UnixMilli(1)}
+		nodes := newTestNodes(t, clock, c.nodes, c.rule)
+		for _, n := range nodes {
+			n.all = c.nodes
+		}
+		admitted := func() (most int) {
+			for _, n := range nodes {
+				for {
+					if _, refused := n.Admit(startCmd("a", "1"), never); refused != nil {
+						break
+					}
+					most++
+				}
+			}
+			return most
+		}
+		admitted()
+		clock.now = clock.now.Add(time.Hour)
+		if got := admitted(); got != c.once {
+			t.Errorf("%s on %d nodes: %d at once, want %d", c.rule, c.nodes, got, c.once)
+		}
+		got := 0
+		for range 100 {
+			clock.now = clock.now.Add(10 * time.Millisecond)
+			got += admitted()
+		}
+		if got < c.inSecond-c.nodes || got > c.inSecond+c.nodes {
+			t.Errorf("%s on %d nodes: %d in a second, want %d", c.rule, c.nodes, got, c.inSecond)
+		}
 	}
 }
 

@@ -210,6 +210,10 @@ var purgeBugs = []mutation.Bug{
 		From: "\ts.tokens--\n", To: "\ts.tokens -= 0.001\n", Tests: "TestAdmit",
 	},
 	{
+		File: "partition/quota/quota.go", Rule: "quota: few starts come at once",
+		From: "min(rate, max(rate/10, 10))", To: "rate", Tests: "TestStartsAtOnce",
+	},
+	{
 		File: "partition/group/pending.go", Rule: "quota: a command whose outcome is known is not under way",
 		From: "\tp.charge.Release()\n", To: "", Tests: "TestQuota", Pkg: "partition", Hangs: 30_000_000_000,
 	},
