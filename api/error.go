@@ -135,6 +135,14 @@ func Code(r perdurev1.Reason) codes.Code {
 	}
 }
 
+// CodeOf is the gRPC code of an error, as status.Code finds it, without encoding an Error's details.
+func CodeOf(err error) codes.Code {
+	if e, ok := err.(*Error); ok && e != nil { //nolint:errorlint // only what status.Code would find at once
+		return Code(e.Reason)
+	}
+	return status.Code(err)
+}
+
 // GRPCStatus lets gRPC send the error with its code and an ErrorInfo.
 func (e *Error) GRPCStatus() *status.Status {
 	st := status.New(Code(e.Reason), e.Message)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/status"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -61,7 +60,7 @@ func (s *Server) newGate() *ingress.Gate {
 		Refused: func(method string, err error, why string) {
 			s.metrics.unread.WithLabelValues(why).Inc()
 			if why != ingress.RefusedSlow { // those were counted when they ended
-				s.metrics.calls.WithLabelValues(method, status.Code(err).String()).Inc()
+				s.metrics.calls.WithLabelValues(method, api.CodeOf(err).String()).Inc()
 			}
 		},
 	})

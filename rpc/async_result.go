@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/callstream"
@@ -38,7 +38,7 @@ func (c *resultCall) Notify() {
 func (s *Server) beginResult(call *callstream.Call) (callstream.Handler, error) {
 	c := &resultCall{s: s, in: &perdurev1.ResultRequest{}, notify: call, began: time.Now()}
 	if err := c.begin(call); err != nil {
-		s.metrics.result.count(status.Code(err), time.Since(c.began))
+		s.metrics.result.count(api.CodeOf(err), time.Since(c.began))
 		return nil, err
 	}
 	return c, nil
@@ -115,5 +115,5 @@ func (c *resultCall) end(err error) {
 		c.watch.Stop()
 	}
 	c.s.calls.end()
-	c.s.metrics.result.count(status.Code(err), time.Since(c.began))
+	c.s.metrics.result.count(api.CodeOf(err), time.Since(c.began))
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/internal/callstream"
@@ -27,7 +28,7 @@ type signalCall struct {
 func (s *Server) beginSignal(call *callstream.Call) (callstream.Handler, error) {
 	c := &signalCall{s: s, began: time.Now()}
 	if err := c.begin(call); err != nil {
-		s.metrics.signal.count(status.Code(err), time.Since(c.began))
+		s.metrics.signal.count(api.CodeOf(err), time.Since(c.began))
 		return nil, err
 	}
 	return c, nil
@@ -88,5 +89,5 @@ func (c *signalCall) Block(ctx context.Context) (proto.Message, error) {
 // end ends the call with an error or nil.
 func (c *signalCall) end(err error) {
 	c.s.calls.end()
-	c.s.metrics.signal.count(status.Code(err), time.Since(c.began))
+	c.s.metrics.signal.count(api.CodeOf(err), time.Since(c.began))
 }

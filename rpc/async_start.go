@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
@@ -152,5 +153,5 @@ func (c *startCall) end(err error) {
 }
 
 func (c *startCall) count(err error) {
-	c.s.metrics.start.count(status.Code(err), time.Since(c.began))
+	c.s.metrics.start.count(api.CodeOf(err), time.Since(c.began))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/workers"
 )
@@ -73,13 +73,13 @@ func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*server
 func (m *serverMetrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	start := time.Now()
 	resp, err := handler(ctx, req)
-	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	m.calls.WithLabelValues(info.FullMethod, api.CodeOf(err).String()).Inc()
 	m.seconds.WithLabelValues(info.FullMethod).Observe(time.Since(start).Seconds())
 	return resp, err
 }
 
 func (m *serverMetrics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	err := handler(srv, stream)
-	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	m.calls.WithLabelValues(info.FullMethod, api.CodeOf(err).String()).Inc()
 	return err
 }

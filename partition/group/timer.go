@@ -126,9 +126,10 @@ func (t *timer) tick() error {
 }
 
 func (t *timer) nextExpiration() (at int64, ok bool, err error) {
-	// A deadline added after this is in the state that View reads, or is in t.added at the next call.
+	// A deadline added after this is in the state that Peek reads, or is in t.added at the next call. A search that Peek runs again
+	// continues the former one, on a later state.
 	added := t.added.Swap(0)
-	err = t.l.r.store.View(func(r state.Reader) error {
+	err = t.l.r.store.Peek(func(r state.Reader) error {
 		found, there, err := t.search.Next(r, added)
 		if err != nil || !there {
 			return err
