@@ -8,9 +8,9 @@
 //
 // A node that uses nothing may hold one. Children count as open executions, but no quota refuses them.
 //
-// Starts per second are divided by the partitions that a node leads, and few of them may come at once. Bytes are measured in the background, in pieces at a
-// bounded share of one processor, and what was admitted since is added. All of it is memory: a new leader measures again, and
-// admits by bytes until it has.
+// Starts per second are divided by the partitions that a node leads, and few of them may come at once. Bytes are measured in the
+// background, in pieces at a bounded share of one processor, and what was admitted since is added. All of it is memory: a new
+// leader measures again, and admits by bytes until it has.
 //
 //	charge, refused := q.Admit(cmd, exists) // before the command is proposed
 //	charge.Release()                        // once its outcome is known
