@@ -111,10 +111,15 @@ func start(binary, dir, name string, job any) (*Process, error) {
 
 // startJob starts a role for the job of a workload.
 func startJob(binary, dir, name string, job workload.Job) (*Process, error) {
-	if job.Yields {
-		return startCommand(exec.Command("nice", "-n", "19", binary, argument, name), dir, name, job)
+	if !job.Yields {
+		return start(binary, dir, name, job)
 	}
-	return start(binary, dir, name, job)
+	// Linux lets a nice process end its slice of milliseconds before one that wakes, an idle one not.
+	yield := []string{"chrt", "--idle", "0"}
+	if _, err := exec.LookPath(yield[0]); err != nil {
+		yield = []string{"nice", "-n", "19"}
+	}
+	return startCommand(exec.Command(yield[0], append(yield[1:], binary, argument, name)...), dir, name, job)
 }
 
 // startCommand starts the command of a role and sends it a job.
