@@ -317,6 +317,14 @@ func (s *Store) Peek(fn func(state.Reader) error) error {
 	return s.View(fn) // says what is wrong, if anything is
 }
 
+// Free reports that no execution and no promise has an id, for nearly all such ids without a read. False means that one may
+// have it.
+func (s *Store) Free(namespace, id string) bool {
+	s.pending.lock()
+	defer s.pending.mu.Unlock()
+	return s.machine.Free(namespace, id)
+}
+
 // querySteady is Query without a snapshot.
 func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = s.steady(func(now present, r state.Reader) (err error) {

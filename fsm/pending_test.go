@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -40,6 +41,34 @@ func shortQueries(t *testing.T, s *script) (out []*commandv1.Query) {
 		t.Fatal("the script starts nothing")
 	}
 	return out
+}
+
+// TestFree: no id that an execution has counts as free, and nearly all others do.
+func TestFree(t *testing.T) {
+	s := newScript(t, 8, 400)
+	store := open(t, vfs.NewMem(), "state", true)
+	held := 0
+	for from := 0; from < 400; from += 40 {
+		s.apply(t, store, from, from+40, 20)
+		list, err := query.Answer(s.states[from+39], 0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.GetList().Executions {
+			if held++; store.Free(ns, e.Id) {
+				t.Errorf("after %d entries, %q counts as free", from+40, e.Id)
+			}
+		}
+	}
+	free := 0
+	for i := range 100 {
+		if store.Free(ns, fmt.Sprint("free-", i)) {
+			free++
+		}
+	}
+	if held == 0 || free < 90 {
+		t.Errorf("%d ids are held, and %d of 100 others free", held, free)
+	}
 }
 
 // TestShortReads: reads without a snapshot, while entries are applied and the state is replaced, answer as the state at

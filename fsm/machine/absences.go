@@ -37,6 +37,14 @@ func newAbsences() *absences { return &absences{next: &bloom{}} }
 // that there may be one.
 func (a *absences) none(key []byte) bool { return a.whole != nil && !a.whole.has(xxhash.Sum64(key)) }
 
+// ready reports that it knows of most ids that are free.
+func (a *absences) ready() bool { return a.whole != nil }
+
+// Free reports that no promise has an id, and so no execution. False means that one may have it.
+func (m *Machine) Free(namespace, id string) bool {
+	return m.reads.absences.none(keys.Of(keys.Promise, namespace, id))
+}
+
 // write notes a write.
 func (a *absences) write(w *write) {
 	switch {

@@ -8,14 +8,17 @@ import (
 	"perdure/recovery"
 )
 
-// A function that starts several children at once reads once whether an id below its own is taken. Among the remains of
-// others each child reads whether its id is free.
+// A function that starts several children at once reads once whether an id below its own is taken, while no filter tells.
+// Among the remains of others each child reads whether its id is free.
 func TestChildrenAmongRemains(t *testing.T) {
 	const fanOut = "child g; child g; child g; child g; child g; await 0"
 	for _, c := range []struct {
-		promise        string
-		alone, refused bool
-	}{{"e:2", false, true}, {"e:7.1", false, false}, {"e-2:0", true, false}} {
+		promise                string
+		filter, alone, refused bool
+	}{
+		{"e:2", false, false, true}, {"e:7.1", false, false, false}, {"e-2:0", false, true, false},
+		{"e:2", true, false, true}, {"e-2:0", true, false, false},
+	} {
 		w := newWorld(t, 1)
 		w.unaudited, w.effectsUnchecked = true, true
 		m := w.parts[0].m
@@ -23,6 +26,9 @@ func TestChildrenAmongRemains(t *testing.T) {
 		m.txn.begin(m.applied)
 		m.txn.store(ns).PutPromise(recovery.Promise{ID: c.promise, Incarnation: 1 << 40, State: recovery.PromiseResolved, External: true, TimeoutAt: state.Never})
 		m.txn.commit(&Effects{})
+		if !c.filter {
+			m.reads.absences = newAbsences()
+		}
 		reply := w.one(w.commitCmd(v, fanOut))
 		if refused := reply.GetError().GetReason() == perdurev1.Reason_REASON_ID_CONFLICT; refused != c.refused {
 			t.Errorf("beside %s: answered %v", c.promise, reply)

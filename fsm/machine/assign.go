@@ -146,7 +146,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 		target, n := q.Target(), 0
 		prefix := keys.Of(keys.Ready, o.Namespace, target)
 		all = slices.Grow(all, min(t.pending(q), credit))
-		t.scanQueue(q, prefix, credit, func(key, value []byte) bool {
+		t.scanQueue(q, prefix, func(key, value []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
 				state.PanicCorrupt("place in a queue", key, err)
@@ -176,11 +176,10 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 }
 
 // scanQueue visits the places in a queue from its head on, until fn returns false. If the batch has as many as there are
-// in all, and they fit the credit, it does not read the state: most tasks are assigned in the entry in which they become
-// pending.
-func (t *txn) scanQueue(q state.Queue, prefix []byte, credit int, fn func(key, value []byte) bool) {
+// in all, it does not read the state: most tasks are assigned in the entry in which they become pending, or soon after.
+func (t *txn) scanQueue(q state.Queue, prefix []byte, fn func(key, value []byte) bool) {
 	from, to := keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix)
-	if n := t.pending(q); n <= credit {
+	if n := t.pending(q); n <= len(t.m.batch.families[keys.Ready].writes) {
 		places := slices.DeleteFunc(t.m.batch.within(from, to), func(w *write) bool {
 			own := t.find(w.key)
 			return w.removed || own != nil && own.removed

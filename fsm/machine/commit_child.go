@@ -82,7 +82,8 @@ func (c *commit) alone() bool {
 			children++
 		}
 	}
-	if children >= severalChildren && c.t.noneBelow(ex.ns, ex.h.ID) {
+	// A filter that is ready saves the reads for less than a scan costs.
+	if children >= severalChildren && !c.t.m.reads.absences.ready() && c.t.noneBelow(ex.ns, ex.h.ID) {
 		ex.alone = ex.h.Incarnation
 	}
 	return ex.alone == ex.h.Incarnation

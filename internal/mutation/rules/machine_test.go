@@ -74,6 +74,10 @@ var machineBugs = []mutation.Bug{
 		From: "\t\tif a.next != nil {\n\t\t\ta.next.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsencesHaveWhatIsWrittenMeanwhile",
 	},
 	{
+		File: "fsm/machine/absences.go", Rule: "absences: an id that a promise has is not free", Pkg: "fsm",
+		From: "return m.reads.absences.none(keys.Of(keys.Promise, namespace, id))", To: "return true", Tests: "TestFree",
+	},
+	{
 		File: "fsm/machine/absences.go", Rule: "absences: what is written is no more absent",
 		From: "\t\tif a.whole != nil {\n\t\t\ta.whole.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsent",
 	},
