@@ -168,7 +168,8 @@ func TestQueueOverStateAndEntry(t *testing.T) {
 		}
 		w.now++
 		res := w.apply(w.parts[0], &commandv1.Entry{Grants: []*commandv1.Grant{grant("w1", credit, "f")}, Commands: []*commandv1.Command{
-			startCmd(w.request(), "c", "f", "in"), startCmd(w.request(), "d", "f", "in")}})
+			startCmd(w.request(), "c", "f", "in"), startCmd(w.request(), "d", "f", "in"),
+			startCmd(w.request(), "x", "g", "in"), startCmd(w.request(), "y", "g", "in")}})
 		var got []string
 		for _, a := range res.Effects.Assigned {
 			got = append(got, a.Token.Id)
