@@ -12,6 +12,9 @@ type retained struct{ *group.Replica }
 // View implements retention.Replica.
 func (r retained) View(read func(state.Reader) error) error { return r.Store().View(read) }
 
+// Peek implements retention.Replica and quota.Replica.
+func (r retained) Peek(read func(state.Reader) error) error { return r.Store().Peek(read) }
+
 func newRetention(n *Node) *retention.Retention {
 	return retention.New(retention.Options{
 		Policy: n.cfg.Retention, Partitions: func() int { return int(n.identity.Partitions) }, Interval: n.cfg.RetentionInterval, Clock: n.clock, Log: n.log, Lifetime: n.lifetime,

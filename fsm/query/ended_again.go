@@ -12,7 +12,7 @@ import (
 // up to the oldest execution that the pass before has left. It finds all that EndedExecutions finds but an execution which ended since
 // the last whole pass and began before all others of its class, and the first one of a class: the next whole pass finds those.
 //
-// The zero value has made no pass. It is not safe for concurrent use.
+// The zero value has made no pass. It is not safe for concurrent use. A search that has failed may be repeated from where it began.
 type Again struct {
 	// classes are those with executions that have ended, in the order of their keys.
 	classes []endedClass
@@ -40,6 +40,7 @@ func (a *Again) Begin(whole bool) Search {
 
 // all is the Search of a whole pass.
 func (a *Again) all(r state.Reader, from []byte, maxKeys, most int, before Before) (found []Ended, next []byte, err error) {
+	known := len(a.classes)
 	found, next, err = endedExecutions(r, from, maxKeys, most, before, func(key, jump []byte) {
 		prefix := key[:len(keys.Strings(key, 1))+1]
 		switch {
@@ -55,6 +56,9 @@ func (a *Again) all(r state.Reader, from []byte, maxKeys, most int, before Befor
 		}
 		a.classes[n-1].last = append(a.classes[n-1].last[:0], key...)
 	})
+	if err != nil {
+		a.classes = a.classes[:known]
+	}
 	a.known = err == nil && next == nil
 	return found, next, err
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,11 +12,36 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// pass runs a pass in pieces, and deletes some of what it finds between them, as a retention does.
+// failing fails after some keys.
+type failing struct {
+	state.Reader
+	left int
+}
+
+var errRead = errors.New("cannot read")
+
+func (r *failing) Scan(lower, upper []byte, fn func(key, value []byte) bool) (err error) {
+	return errors.Join(r.Reader.Scan(lower, upper, func(key, value []byte) bool {
+		if r.left == 0 {
+			err = errRead
+			return false
+		}
+		r.left--
+		return fn(key, value)
+	}), err)
+}
+
+// pass runs a pass in pieces, and deletes some of what it finds between them, as a retention does. Some pieces
+// fail and are read again.
 func pass(rt *rapid.T, r *state.MemReader, search Search, before Before, remove func(Ended)) (got []string) {
 	var from []byte
 	for range 1000 {
-		found, next, err := search(r, from, rapid.IntRange(1, 9).Draw(rt, "keys"), rapid.IntRange(1, 4).Draw(rt, "most"), before)
+		maxKeys, most := rapid.IntRange(1, 9).Draw(rt, "keys"), rapid.IntRange(1, 4).Draw(rt, "most")
+		left := rapid.IntRange(0, 12).Draw(rt, "read before a failure")
+		found, next, err := search(&failing{r, left}, from, maxKeys, most, before)
+		if errors.Is(err, errRead) {
+			found, next, err = search(r, from, maxKeys, most, before)
+		}
 		if err != nil {
 			rt.Fatal(err)
 		}

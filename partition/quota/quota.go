@@ -62,7 +62,8 @@ type Replica interface {
 	ID() uint32
 	// Serving reports whether this node leads the partition.
 	Serving() bool
-	View(func(state.Reader) error) error
+	// Peek runs the function on the state, perhaps again on a later one if it fails.
+	Peek(func(state.Reader) error) error
 }
 
 // Options are New's.
@@ -281,14 +282,15 @@ func (q *Quota) count(s *space) {
 		if !r.Serving() {
 			continue
 		}
-		if err := r.View(func(st state.Reader) error {
-			n, err := query.CountOpen(st, s.namespace, s.limits.Open+1)
-			counted += n
+		n := 0
+		if err := r.Peek(func(st state.Reader) (err error) {
+			n, err = query.CountOpen(st, s.namespace, s.limits.Open+1)
 			return err
 		}); err != nil {
 			q.o.Log.Warn("cannot count open executions", "event", "quota_failed", "partition", r.ID(), "error", err)
 			return
 		}
+		counted += n
 	}
 	s.counted, s.admitted = counted, s.inFlight
 	now := q.o.Clock.Now()
@@ -432,15 +434,17 @@ func (q *Quota) measureSpace(s *space) bool {
 		var from []byte
 		for r.Serving() {
 			begun := q.o.Clock.Now()
-			if err := r.View(func(st state.Reader) error {
-				n, next, err := query.StoredBytes(st, s.namespace, from, pieceKeys)
-				measured[r.ID()] += n
-				from = next
+			var n int64
+			var next []byte
+			if err := r.Peek(func(st state.Reader) (err error) {
+				n, next, err = query.StoredBytes(st, s.namespace, from, pieceKeys)
 				return err
 			}); err != nil {
 				q.o.Log.Warn("cannot measure a namespace", "event", "quota_failed", "partition", r.ID(), "error", err)
 				return true
 			}
+			measured[r.ID()] += n
+			from = next
 			if from == nil {
 				break
 			}

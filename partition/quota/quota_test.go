@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -24,9 +25,11 @@ type testNode struct {
 	all   int // partitions of the cluster, of which it leads one; 0 is one
 }
 
-func (n *testNode) ID() uint32                            { return 0 }
-func (n *testNode) Serving() bool                         { return n.leads }
-func (n *testNode) View(f func(state.Reader) error) error { return f(n.state) }
+func (n *testNode) ID() uint32    { return 0 }
+func (n *testNode) Serving() bool { return n.leads }
+
+// Peek runs f twice, as on a state that changes under its first run.
+func (n *testNode) Peek(f func(state.Reader) error) error { return errors.Join(f(n.state), f(n.state)) }
 
 // apply does what the machine does with a start.
 func (n *testNode) apply(ns, id string) {

@@ -49,6 +49,8 @@ type Replica interface {
 	// Serving reports whether this node leads the partition.
 	Serving() bool
 	View(func(state.Reader) error) error
+	// Peek is View for a piece of a listing. It may run the function again.
+	Peek(func(state.Reader) error) error
 	// Gate refuses a command that some member may not know.
 	Gate(cmd *commandv1.Command) *api.Error
 	// Propose blocks until the command is applied or ctx ends.
@@ -220,16 +222,18 @@ func (x *Retention) round(r Replica, search query.Search, newest *newest, may bo
 	for r.Serving() {
 		begun := x.o.Clock.Now()
 		var found []query.Ended
-		err := r.View(func(s state.Reader) (err error) {
+		var next []byte
+		err := r.Peek(func(s state.Reader) (err error) {
 			now, err := state.MetaNumber(s, state.MetaClock)
 			if err != nil {
 				return err
 			}
 			// A partition without entries has an old clock; the entry of a purge brings it the node's.
 			at := at{x.o.Policy, max(int64(now), x.o.Clock.Now().UnixMilli()), newest}
-			found, from, err = search(s, from, pieceKeys, pieceEnded, at)
+			found, next, err = search(s, from, pieceKeys, pieceEnded, at)
 			return err
 		})
+		from = next
 		if err != nil {
 			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
 			return waiting, false

@@ -3,6 +3,7 @@ package retention
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -58,6 +59,23 @@ func (p *partition) settled(ns, id string, settledMS int64) {
 func (p *partition) ID() uint32                            { return p.id }
 func (p *partition) Serving() bool                         { return true }
 func (p *partition) View(f func(state.Reader) error) error { return f(p.r) }
+
+// Peek has f fail at its first read, and runs it again.
+func (p *partition) Peek(f func(state.Reader) error) error {
+	if err := f(changed{p.r}); !errors.Is(err, errChanged) {
+		return fmt.Errorf("a changed state was read as a steady one: %w", err)
+	}
+	return f(p.r)
+}
+
+// changed is a state that changes while it is read.
+type changed struct{ state.Reader }
+
+var errChanged = errors.New("the state has changed")
+
+func (c changed) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	return errors.Join(c.Reader.Scan(lower, upper, fn), errChanged)
+}
 
 func (p *partition) Gate(cmd *commandv1.Command) *api.Error {
 	if _, many := cmd.Kind.(*commandv1.Command_PurgeMany); many && p.noMany {

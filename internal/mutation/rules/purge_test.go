@@ -170,7 +170,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: a piece goes on where the last one ended",
-		From: "\t\t\tfound, from, err = search(s, from, pieceKeys, pieceEnded, at)\n", To: "\t\t\tfound, from, err = search(s, from, pieceKeys, pieceEnded, at)\n\t\t\tif from != nil {\n\t\t\t\tfrom = append(from, 0)\n\t\t\t}\n",
+		From: "\t\tfrom = next\n", To: "\t\tif from = next; from != nil {\n\t\t\tfrom = append(from, 0)\n\t\t}\n",
 		Tests: "TestPartitions",
 	},
 	{
@@ -248,6 +248,10 @@ var purgeBugs = []mutation.Bug{
 	{
 		File: "fsm/query/ended_again.go", Rule: "retention: a pass that did not end tells nothing",
 		From: "a.known = err == nil && next == nil", To: "a.known = err == nil", Tests: "TestAgainLeavesOutWhatWasDeleted",
+	},
+	{
+		File: "fsm/query/ended_again.go", Rule: "retention: a piece that failed is as if it had not been read",
+		From: "a.classes = a.classes[:known]", To: "_ = known", Tests: "TestAgain",
 	},
 	{
 		File: "fsm/query/ended_again.go", Rule: "retention: what was deleted is not read again",
