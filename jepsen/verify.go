@@ -38,7 +38,7 @@ func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
 	for _, n := range c.nodes {
 		out = append(out, c.verify(ctx, "of the data of "+n.Name, []string{"verify", "--data", n.DataDir})...)
 	}
-	return out, nil
+	return out, context.Cause(ctx)
 }
 
 // cli is the command line, which is built when it is needed first.
@@ -60,14 +60,14 @@ func (c *Cluster) addressed(args ...string) []string {
 	return args
 }
 
-// verify runs the command line, and returns its output if it finds a problem.
+// verify runs the command line, and returns its output if it finds a problem; nothing if ctx has ended.
 func (c *Cluster) verify(ctx context.Context, what string, args []string) []string {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	within, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	began := time.Now()
-	output, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()
+	output, err := exec.CommandContext(within, c.opts.CLI, args...).CombinedOutput()
 	c.log.Info("verification finished", "event", "verify_done", "what", what, "took", time.Since(began), "error", err)
-	if err == nil {
+	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	if failed := new(exec.ExitError); errors.As(err, &failed) && failed.ExitCode() > 0 {
