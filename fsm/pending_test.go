@@ -83,6 +83,7 @@ func TestShortReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := open(t, vfs.NewMem(), "state", true)
+	s.apply(t, store, 0, 2, 1)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 4 {
@@ -110,7 +111,7 @@ func TestShortReads(t *testing.T) {
 			}
 		})
 	}
-	s.apply(t, store, 0, 200, 3)
+	s.apply(t, store, 2, 200, 3)
 	if err := store.Restore(io.NopCloser(bytes.NewReader(content.Bytes()))); err != nil {
 		t.Error(err)
 	}
