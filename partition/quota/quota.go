@@ -246,7 +246,7 @@ func (q *Quota) refuse(s *space, opens bool) *api.Error {
 	}
 	if limit := int64(s.limits.Starts); limit > 0 {
 		if q.fill(s); s.tokens < 1 {
-			return refuse(kindStarts, limit, limit, "namespace %q has started %d executions of %d per second")
+			return refuse(kindStarts, limit, limit, "namespace %q has started as many executions as may come at once, of %[3]d per second")
 		}
 	}
 	if limit := s.limits.Open; limit > 0 {
@@ -311,9 +311,9 @@ func (q *Quota) led() (led, all int) {
 // caller holds s.mu.
 func (q *Quota) fill(s *space) {
 	led, all := q.led()
-	rate, part := float64(s.limits.Starts), float64(led)/float64(max(all, 1))
+	rate, share := float64(s.limits.Starts), float64(led)/float64(max(all, 1))
 	now := q.o.Clock.Now()
-	s.tokens = min(s.tokens+rate*part*now.Sub(s.filled).Seconds(), max(atOnce(rate)*part, 1))
+	s.tokens = min(s.tokens+rate*share*now.Sub(s.filled).Seconds(), max(atOnce(rate)*share, 1))
 	s.filled = now
 }
 
