@@ -32,6 +32,14 @@ func (p *Proposal) Begin(r *Router, cmd *commandv1.Command, now time.Time, n asy
 	}
 }
 
+// Refused returns the error of a command that Begin refused for good. Then nothing of it is under way: Outcome says the same.
+func (p *Proposal) Refused() error {
+	if p.begun.None() && final(p.failed) {
+		return p.failed
+	}
+	return nil
+}
+
 // Outcome returns the reply or the error if it is final (async.Done). Otherwise there is none yet, or only Wait, which
 // may try again, finds it.
 func (p *Proposal) Outcome() (*commandv1.Reply, async.Next, error) {

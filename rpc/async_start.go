@@ -78,6 +78,10 @@ func (c *startCall) begin() error {
 		c.watch = s.router.NotifySettled(ns, c.id, (*startSettled)(c))
 	}
 	c.proposal.Begin(s.router, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_Start{Start: in}}, c.began, c.call)
+	if err := c.proposal.Refused(); err != nil {
+		c.abandon()
+		return err
+	}
 	return nil
 }
 
@@ -145,11 +149,16 @@ func (c *startCall) Block(ctx context.Context) (out proto.Message, err error) {
 
 // end ends the call with an error or nil.
 func (c *startCall) end(err error) {
+	c.abandon()
+	c.count(err)
+}
+
+// abandon gives back what an admitted call holds.
+func (c *startCall) abandon() {
 	if c.watch != nil {
 		c.watch.Stop()
 	}
 	c.s.calls.end()
-	c.count(err)
 }
 
 func (c *startCall) count(err error) {

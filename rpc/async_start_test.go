@@ -11,7 +11,7 @@ import (
 func TestStartAndWaitOnAStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c, _ := w.streamed()
+	_, c, _ := w.streamed()
 	worker := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 10, LeaseMs: 600_000})
 	type answer struct {
 		out *perdurev1.StartResponse

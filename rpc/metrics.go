@@ -20,8 +20,8 @@ type serverMetrics struct {
 	// unread counts calls ended before their request was read, closed connections of callers.
 	unread *prometheus.CounterVec
 	closed *prometheus.CounterVec
-	// start, signal and result count the calls of Executions that streams carry without interceptors.
-	start, signal, result methodMetrics
+	// These count the calls that streams carry without interceptors.
+	start, signal, result, createPromise, settlePromise methodMetrics
 }
 
 // methodMetrics are the calls of one method.
@@ -67,6 +67,8 @@ func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*server
 	m.start = m.of(perdurev1.Executions_Start_FullMethodName)
 	m.signal = m.of(perdurev1.Executions_Signal_FullMethodName)
 	m.result = m.of(perdurev1.Executions_Result_FullMethodName)
+	m.createPromise = m.of(perdurev1.Promises_Create_FullMethodName)
+	m.settlePromise = m.of(perdurev1.Promises_Settle_FullMethodName)
 	return m, nil
 }
 

@@ -17,8 +17,26 @@ type promises struct {
 	s *Server
 }
 
+// propose proposes a command unless there is an error instead of one.
+func (p *promises) propose(ctx context.Context, cmd *commandv1.Command, err error) (*perdurev1.PromiseResponse, error) {
+	if err != nil {
+		return nil, err
+	}
+	reply, err := p.s.propose(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetPromise(), nil
+}
+
 // Create implements Promises.
 func (p *promises) Create(ctx context.Context, in *perdurev1.CreatePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	cmd, err := createPromiseCommand(proto.CloneOf(in))
+	return p.propose(ctx, cmd, err)
+}
+
+// createPromiseCommand checks a request and returns its command, which takes over in.
+func createPromiseCommand(in *perdurev1.CreatePromiseRequest) (*commandv1.Command, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	if err := firstError(err, rerr, rootID(in.Id), payload("param", in.Param), tags(in.Tags)); err != nil {
@@ -27,13 +45,8 @@ func (p *promises) Create(ctx context.Context, in *perdurev1.CreatePromiseReques
 	if in.TimeoutMs <= 0 {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise needs a timeout greater than 0").With("id", in.Id)
 	}
-	cmd := proto.CloneOf(in)
-	cmd.Request = nil
-	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_CreatePromise{CreatePromise: cmd}})
-	if err != nil {
-		return nil, err
-	}
-	return reply.GetPromise(), nil
+	in.Request = nil
+	return &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_CreatePromise{CreatePromise: in}}, nil
 }
 
 // Get implements Promises.
@@ -59,7 +72,12 @@ func (p *promises) get(ctx context.Context, ns string, in *perdurev1.GetPromiseR
 
 // Settle implements Promises.
 func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
-	in = proto.CloneOf(in)
+	cmd, err := settlePromiseCommand(proto.CloneOf(in))
+	return p.propose(ctx, cmd, err)
+}
+
+// settlePromiseCommand checks a request and returns its command, which takes over in.
+func settlePromiseCommand(in *perdurev1.SettlePromiseRequest) (*commandv1.Command, error) {
 	in.Id, in.Incarnation, in.Secret = id.CutToken(in.Id)
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
@@ -68,11 +86,7 @@ func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseReques
 		return nil, err
 	}
 	in.Request, in.Value = nil, value
-	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: in}})
-	if err != nil {
-		return nil, err
-	}
-	return reply.GetPromise(), nil
+	return &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: in}}, nil
 }
 
 // settlement checks that the state and the value of a settlement go together. It names the failure of one

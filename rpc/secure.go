@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/callstream"
 	"perdure/internal/ingress"
@@ -41,12 +42,13 @@ func (s *Server) aroundCalls() []grpc.UnaryServerInterceptor {
 
 // carried answers the calls that streams carry: those of the services for executions, promises, client tasks and entities.
 func (s *Server) carried() *callstream.Server {
+	methods := s.commandMethods()
+	methods[perdurev1.Executions_Start_FullMethodName], methods[perdurev1.Executions_Result_FullMethodName] = s.beginStart, s.beginResult
 	calls := callstream.NewServer(callstream.ServerOptions{
 		Name: callstream.ForClients, Intercept: s.aroundCalls(), Keep: s.gate.KeepParts, WithPart: ingress.WithPart,
-		Overloaded: func(message string) error { return overloaded(message, overloadPause) },
-		Stopping:   s.stopping, MaxCalls: maxNodeCalls, MaxAnswer: maxMessageBytes - 1024,
-		Async: map[string]callstream.Async{perdurev1.Executions_Start_FullMethodName: s.beginStart,
-			perdurev1.Executions_Signal_FullMethodName: s.beginSignal, perdurev1.Executions_Result_FullMethodName: s.beginResult},
+		Overloaded: func(message string) error { return overloaded(message, overloadPause) }, Holds: beyondQuota, Hold: refusalHold,
+		Stopping: s.stopping, MaxCalls: maxNodeCalls, MaxAnswer: maxMessageBytes - 1024,
+		Async: methods,
 	})
 	perdurev1.RegisterExecutionsServer(calls, &executions{s: s})
 	perdurev1.RegisterPromisesServer(calls, &promises{s: s})
@@ -54,6 +56,12 @@ func (s *Server) carried() *callstream.Server {
 	perdurev1.RegisterEntitiesServer(calls, &entities{s: s})
 	return calls
 }
+
+// beyondQuota reports a refusal by a quota. A namespace that begins ten times what it may gets little but these.
+func beyondQuota(err error) bool { return api.Is(err, perdurev1.Reason_REASON_QUOTA_EXCEEDED) }
+
+// refusalHold is how long the answer of such a call may wait for others.
+const refusalHold = 50 * time.Millisecond
 
 // overloadPause is when a call that was refused for the number of those under way may come again.
 const overloadPause = 250 * time.Millisecond

@@ -94,16 +94,24 @@ func (c *Call) stop() {
 	c.Interrupt()
 }
 
-// end answers the call.
-func (c *Call) end(out any, err error) {
+// end answers the call, and reports whether the writer can send the answer now.
+func (c *Call) end(out any, err error) (send bool) {
 	w := c.w
 	if c.cancel != nil {
 		c.cancel()
 	}
 	c.Release()
-	w.queue(c, out, err)
+	send = w.queue(c, out, err)
 	w.s.under.Add(-1)
 	w.calls.Done()
+	return send
+}
+
+// answer ends the call on another goroutine than the writer's.
+func (c *Call) answer(out any, err error) {
+	if c.end(out, err) {
+		c.w.signal()
+	}
 }
 
 // asyncCall is a Call as async.Calls run it.
@@ -120,7 +128,5 @@ func (c asyncCall) Step() async.Next {
 
 // Block implements async.Handler.
 func (c asyncCall) Block() {
-	out, err := c.handler.Block(c.context())
-	c.end(out, err)
-	c.w.signal()
+	c.answer(c.handler.Block(c.context()))
 }

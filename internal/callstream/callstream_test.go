@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -681,4 +682,93 @@ func TestAsyncCalls(t *testing.T) {
 		t.Errorf("while the server stops: %v", got)
 	}
 	under(0)
+}
+
+// TestHeldAnswers: refusals that are held are sent together with the next other answer, when they have waited, when they are many,
+// when a caller cannot wait, or at the end of the stream.
+func TestHeldAnswers(t *testing.T) {
+	large := strings.Repeat("x", 40<<10)
+	begin := func(c *Call) (Handler, error) {
+		in := &healthv1.HealthCheckRequest{}
+		if err := c.Decode(in); err != nil {
+			return nil, err
+		}
+		switch in.Service {
+		case "held":
+			return nil, status.Error(codes.ResourceExhausted, "held")
+		case "large":
+			return nil, status.Error(codes.ResourceExhausted, large)
+		}
+		return nil, status.Error(codes.NotFound, "not held")
+	}
+	// exchange sends calls one after the other, each once the one before was handled, and returns how many answers each message has
+	// that comes, until all were answered.
+	exchange := func(hold time.Duration, last func(p *pair, stream grpc.ClientStream), timeout time.Duration, names ...string) (messages []int) {
+		t.Helper()
+		p := newPair(t, echo, nil)
+		p.server.opts.Async = map[string]Async{healthv1.Health_Check_FullMethodName: begin}
+		p.server.opts.Holds, p.server.opts.Hold = func(err error) bool { return status.Code(err) == codes.ResourceExhausted }, hold
+		handled := make(chan struct{}, len(names))
+		p.server.opts.Keep = func(_ context.Context, sizes []int) []func() {
+			return []func(){func() { handled <- struct{}{} }}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		stream := p.raw(ctx)
+		for n, name := range names {
+			body, err := proto.Marshal(&healthv1.HealthCheckRequest{Service: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			within := time.Duration(0)
+			if n == len(names)-1 {
+				within = timeout
+			}
+			if err := stream.SendMsg(&frame{appendRequest(nil, uint64(n+1), checkMethod, within, body)}); err != nil {
+				t.Fatal(err)
+			}
+			<-handled
+		}
+		if last != nil {
+			last(p, stream)
+		}
+		for answered := 0; answered < len(names); {
+			var f frame
+			if err := stream.RecvMsg(&f); err != nil {
+				t.Fatalf("after %v: %v", messages, err)
+			}
+			in := 0
+			if err := decodeAnswers(f.data, func(answer) { in++ }); err != nil {
+				t.Fatal(err)
+			}
+			messages, answered = append(messages, in), answered+in
+		}
+		return messages
+	}
+	end := func(_ *pair, stream grpc.ClientStream) {
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := func(p *pair, _ grpc.ClientStream) { p.stop() }
+	for _, c := range []struct {
+		what    string
+		hold    time.Duration
+		last    func(*pair, grpc.ClientStream)
+		timeout time.Duration
+		names   []string
+		want    []int
+	}{
+		{"with another answer", time.Hour, nil, 0, []string{"held", "held", "other"}, []int{3}},
+		{"none held", time.Hour, nil, 0, []string{"other"}, []int{1}},
+		{"after an hour that is a millisecond", time.Millisecond, nil, 0, []string{"held"}, []int{1}},
+		{"many", time.Hour, nil, 0, []string{"large", "large", "held", "large", "large"}, []int{4, 1}},
+		{"a near deadline", time.Hour, nil, time.Minute, []string{"held", "held"}, []int{2}},
+		{"the client ends the stream", time.Hour, end, 0, []string{"held", "held"}, []int{2}},
+		{"the server stops", time.Hour, stop, 0, []string{"held", "held"}, []int{2}},
+	} {
+		if got := exchange(c.hold, c.last, c.timeout, c.names...); !slices.Equal(got, c.want) {
+			t.Errorf("%s: messages of %d answers, want %d", c.what, got, c.want)
+		}
+	}
 }

@@ -40,6 +40,11 @@ type ServerOptions struct {
 	WithPart func(ctx context.Context, release func()) context.Context
 	// Overloaded is the answer to a call beyond the bound of those under way on one stream.
 	Overloaded func(message string) error
+	// Holds reports errors that are held for up to Hold, to be sent with the answers that follow: those of requests that a caller
+	// should make less often. To send one alone costs as much as the rest of such a call, and a caller that does not wait before it
+	// asks again is slowed. A call whose deadline is near is answered at once. Nil for none.
+	Holds func(error) bool
+	Hold  time.Duration
 	// Stopping is closed when the server begins to stop: streams end when their calls have ended.
 	Stopping <-chan struct{}
 	// Async begins calls of a method without a goroutine, by the method's full name; see Async. Intercept does not run for
@@ -92,8 +97,9 @@ type session struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 	// async are the calls without a goroutine; expire is when to look for those that take long.
-	async  *async.Calls
-	expire *time.Timer
+	async    *async.Calls
+	expire   *time.Timer
+	holdOver *time.Timer // when the answers that are held are sent
 	// requests is used by the one goroutine that reads.
 	requests []request
 
@@ -102,6 +108,7 @@ type session struct {
 	mu       sync.Mutex
 	under    map[uint64]*Call
 	unsent   [][]byte      // encoded answers, several in one
+	holding  bool          // all of them are held
 	bytes    int           // of them
 	taken    chan struct{} // closed when the client has taken answers; nil if nobody waits
 	stopping bool          // no call begins any more
@@ -110,11 +117,13 @@ type session struct {
 
 // serve answers a stream's calls until the client ends it, the stream breaks, or the server stops.
 func (s *Server) serve(stream grpc.ServerStream) error {
-	w := &session{s: s, stream: stream, under: map[uint64]*Call{}, wake: make(chan struct{}, 1), expire: time.NewTimer(time.Hour)}
+	w := &session{s: s, stream: stream, under: map[uint64]*Call{}, wake: make(chan struct{}, 1),
+		expire: time.NewTimer(time.Hour), holdOver: time.NewTimer(time.Hour)}
 	w.async = async.New(async.Options{Wake: w.signal, Run: s.run})
 	w.ctx, w.cancel = context.WithCancel(stream.Context())
 	defer w.cancel()
 	defer w.expire.Stop()
+	defer w.holdOver.Stop()
 	if err := stream.SendMsg(&frame{}); err != nil {
 		return err
 	}
@@ -139,6 +148,8 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 			}
 			w.async.Process() // the writer may wait for the client
 			w.signal()
+		case <-w.holdOver.C:
+			w.sendHeld()
 		}
 	}
 	w.mu.Lock()
@@ -239,15 +250,15 @@ func (w *session) begin(requests []request) {
 		}
 		if err := w.admit(c); err != nil {
 			c.Release()
-			w.queue(c, nil, err)
-			w.signal()
+			if w.queue(c, nil, err) {
+				w.signal()
+			}
 			continue
 		}
 		if begin := w.s.opts.Async[string(r.method)]; begin != nil {
 			var err error
 			if c.handler, err = begin(c); err != nil {
-				c.end(nil, err)
-				w.signal()
+				c.answer(nil, err)
 			} else if c.Begin(asyncCall{c}, now, c.deadline) {
 				w.expire.Reset(async.ExpireEvery)
 			}
@@ -259,9 +270,7 @@ func (w *session) begin(requests []request) {
 			ctx = w.s.opts.WithPart(ctx, c.release)
 		}
 		w.s.run(func() {
-			out, err := w.s.call(ctx, c)
-			c.end(out, err)
-			w.signal()
+			c.answer(w.s.call(ctx, c))
 		})
 	}
 }
@@ -330,8 +339,8 @@ func (s *Server) work(f func()) {
 	}
 }
 
-// queue queues a call's answer.
-func (w *session) queue(c *Call, out any, err error) {
+// queue queues a call's answer, and reports whether the writer can send it now.
+func (w *session) queue(c *Call, out any, err error) (send bool) {
 	var m proto.Message
 	size := 0
 	if err == nil {
@@ -341,14 +350,17 @@ func (w *session) queue(c *Call, out any, err error) {
 		}
 	}
 	var failure []byte
+	held := false
 	if err != nil {
 		failure = encodeStatus(err)
 		size = len(failure)
+		held = w.s.opts.Holds != nil && w.s.opts.Holds(err) && (c.deadline.IsZero() || time.Until(c.deadline) > 2*w.s.opts.Hold)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.under, c.number)
 	last := len(w.unsent) - 1
+	first := last < 0
 	if last < 0 || len(w.unsent[last])+size > maxBatch {
 		w.unsent = append(w.unsent, nil)
 		last++
@@ -366,6 +378,21 @@ func (w *session) queue(c *Call, out any, err error) {
 	}
 	w.unsent[last] = b
 	w.bytes += len(b) - before
+	if w.holding = held && (first || w.holding) && w.bytes < maxBatch; w.holding && first {
+		w.holdOver.Reset(w.s.opts.Hold)
+	}
+	return !w.holding
+}
+
+// sendHeld has the writer send the answers that are held.
+func (w *session) sendHeld() {
+	w.mu.Lock()
+	held := w.holding
+	w.holding = false
+	w.mu.Unlock()
+	if held {
+		w.signal()
+	}
 }
 
 // encodeStatus encodes an error as gRPC's server does.
@@ -416,12 +443,12 @@ func (w *session) write() error {
 func (w *session) batch() (data []byte, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.unsent) > 0 {
+	if len(w.unsent) > 0 && (!w.holding || w.ended) {
 		data = w.unsent[0]
 		w.unsent[0] = nil
 		w.bytes -= len(data)
 		if w.unsent = w.unsent[1:]; len(w.unsent) == 0 {
-			w.unsent = nil
+			w.unsent, w.holding = nil, false
 		}
 	}
 	if w.taken != nil && w.bytes <= maxUnsent {

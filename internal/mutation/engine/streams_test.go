@@ -31,6 +31,28 @@ var streamBugs = []mutation.Bug{
 		From: `if w.bytes <= maxUnsent {`, To: `if w.bytes >= 0 {`, Tests: "TestSlowReader",
 	},
 	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: a held answer is sent in time",
+		From: `		case <-w.holdOver.C:
+			w.sendHeld()
+`, To: ``, Tests: "TestHeldAnswers", Hangs: hang,
+	},
+	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: no answer waits behind one that is held",
+		From: `w.holding = held && (first || w.holding)`, To: `w.holding = held || w.holding`, Tests: "TestHeldAnswers", Hangs: hang,
+	},
+	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: a caller whose deadline is near gets its refusal",
+		From: ` && (c.deadline.IsZero() || time.Until(c.deadline) > 2*w.s.opts.Hold)`, To: ``, Tests: "TestHeldAnswers", Hangs: hang,
+	},
+	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: held answers are sent at the end of the stream",
+		From: `(!w.holding || w.ended)`, To: `!w.holding`, Tests: "TestHeldAnswers", Hangs: hang,
+	},
+	{
+		File: "rpc/secure.go", Rule: "stream of calls: a refusal by a quota is held",
+		From: ` Holds: beyondQuota, Hold: refusalHold,`, To: ``, Tests: "TestRefusalsByQuotasAreHeld",
+	},
+	{
 		File: "internal/callstream/wire.go", Rule: "stream of calls: numbers rise",
 		From: `if r.number <= after {`, To: `if r.number < after {`, Tests: "TestHostileClients", Hangs: hang,
 	},
@@ -44,8 +66,8 @@ var streamBugs = []mutation.Bug{
 		From: `if err := s.checkStreamed(c.call, perdurev1.Executions_Start_FullMethodName, in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
 	},
 	{
-		File: "rpc/async_signal.go", Rule: "stream of calls: a signal is checked against the token",
-		From: `if err := s.checkStreamed(call, perdurev1.Executions_Signal_FullMethodName, in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
+		File: "rpc/async_command.go", Rule: "stream of calls: a signal is checked against the token",
+		From: `if err := s.checkStreamed(call, c.m.name, in); err != nil {`, To: `if err := error(nil); err != nil {`, Tests: "TestCallsOnAStream",
 	},
 	{
 		File: "rpc/async_result.go", Rule: "stream of calls: a result is checked against the token",

@@ -4,14 +4,16 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/embed"
 	"perdure/internal/callstream"
 	"perdure/internal/testkit"
 )
 
-// streamed returns a client whose calls go by a stream, and counts those.
-func (w *world) streamed() (perdurev1.ExecutionsClient, <-chan struct{}) {
+// streamed returns a connection whose calls go by a stream, a client of it, and counts those calls.
+func (w *world) streamed() (*callstream.Conn, perdurev1.ExecutionsClient, <-chan struct{}) {
 	w.t.Helper()
 	sent := make(chan struct{}, 1000)
 	calls := callstream.NewConn(w.conn, callstream.Options{Name: callstream.ForClients, Carries: func(string) bool { return true },
@@ -27,7 +29,7 @@ func (w *world) streamed() (perdurev1.ExecutionsClient, <-chan struct{}) {
 		}
 		return nil
 	})
-	return c, sent
+	return calls, c, sent
 }
 
 // TestSignalAndResultOnAStream: a signal is delivered once however often it is repeated, and a result is answered when it
@@ -35,7 +37,7 @@ func (w *world) streamed() (perdurev1.ExecutionsClient, <-chan struct{}) {
 func TestSignalAndResultOnAStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c, sent := w.streamed()
+	_, c, sent := w.streamed()
 	incarnation := w.start("a", "f").Incarnation
 	worker := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 10, LeaseMs: 600_000})
 	task := worker.task()
@@ -129,5 +131,72 @@ func TestMessagesTogether(t *testing.T) {
 		if err != nil || string(out.GetOutcome().GetValue()) != "of "+id {
 			t.Errorf("%s: %v, %v", id, out, err)
 		}
+	}
+}
+
+// TestPromisesOnAStream: a promise is created and settled once however often that is repeated, and a refusal names the rule.
+func TestPromisesOnAStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn, _, sent := w.streamed()
+	c, before := perdurev1.NewPromisesClient(conn), len(sent)
+	request := rid()
+	create := func(request *perdurev1.RequestID, id, param string, timeout int64) (*perdurev1.PromiseResponse, error) {
+		return c.Create(soon(t), &perdurev1.CreatePromiseRequest{Request: request, Namespace: w.ns, Id: id, Param: []byte(param), TimeoutMs: timeout})
+	}
+	for _, what := range []string{"create", "create again"} {
+		if out, err := create(request, "p", "x", 60_000); err != nil || out.Promise.GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING || string(out.Promise.GetParam()) != "x" {
+			t.Errorf("%s: %v, %v", what, out, err)
+		}
+	}
+	_, err := create(rid(), "q", "", 0)
+	refused(t, "a promise that is never due", err, bad)
+	settle := func(request *perdurev1.RequestID, id string, state perdurev1.PromiseState, value string) (*perdurev1.PromiseResponse, error) {
+		return c.Settle(soon(t), &perdurev1.SettlePromiseRequest{Request: request, Namespace: w.ns, Id: id, State: state,
+			Value: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}})
+	}
+	request = rid()
+	for _, what := range []string{"settle", "settle again"} {
+		if out, err := settle(request, "p", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, "y"); err != nil || string(out.Promise.GetValue().GetValue()) != "y" {
+			t.Errorf("%s: %v, %v", what, out, err)
+		}
+	}
+	_, err = settle(rid(), "p", perdurev1.PromiseState_PROMISE_STATE_REJECTED, "y")
+	refused(t, "a value for a rejection", err, bad)
+	_, err = settle(rid(), "nobody", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, "y")
+	refused(t, "a settlement of nothing", err, perdurev1.Reason_REASON_PROMISE_NOT_FOUND)
+	if got := len(sent) - before; got != 7 {
+		t.Errorf("%d of 7 calls went by the stream", got)
+	}
+}
+
+// TestRefusalsByQuotasAreHeld: one that comes alone is answered after a pause, and changes nothing.
+func TestRefusalsByQuotasAreHeld(t *testing.T) {
+	t.Parallel()
+	w := connect(t, startNode(t, func(c *embed.Config) { c.Quota = []string{"full=bytes:1B"} }))
+	conn, executions, _ := w.streamed()
+	promises := perdurev1.NewPromisesClient(conn)
+	start := func(id string) error {
+		_, err := executions.Start(soon(t), &perdurev1.StartRequest{Request: rid(), Namespace: "full", Id: id, Function: "f", AllowUnknownFunction: true})
+		return err
+	}
+	if err := start("first"); err != nil {
+		t.Fatalf("within the quota: %v", err)
+	}
+	for what, call := range map[string]func() error{
+		"start": func() error { return start("second") },
+		"promise": func() error {
+			_, err := promises.Create(soon(t), &perdurev1.CreatePromiseRequest{Request: rid(), Namespace: "full", Id: "second", TimeoutMs: 60_000})
+			return err
+		},
+	} {
+		began := time.Now()
+		refused(t, what+" above the quota", call(), perdurev1.Reason_REASON_QUOTA_EXCEEDED)
+		if took := time.Since(began); took < 50*time.Millisecond {
+			t.Errorf("%s: refused after %v", what, took)
+		}
+	}
+	if _, err := executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: "full", Id: "second"}); err == nil {
+		t.Error("a refused start has started its execution")
 	}
 }
