@@ -3,6 +3,8 @@ package suite
 import (
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"perdure/bench/cluster"
 	"perdure/bench/workload"
 )
@@ -29,7 +31,8 @@ type Figures struct {
 	// PerSecond is units per second inside the window.
 	PerSecond float64 `json:"per_second"`
 	// Latency is of operations, in milliseconds.
-	Latency Latency `json:"latency_ms"`
+	Latency   Latency                 `json:"latency_ms"`
+	latencies *hdrhistogram.Histogram // of which Latency is; nil for what was read from a file
 
 	// CPU time per unit, in milliseconds.
 	ServerCPU float64 `json:"server_cpu_ms"`
@@ -87,6 +90,16 @@ const (
 	purgedMetric     = "perdure_partition_purged_total"
 )
 
+// latencyOf reads a histogram of microseconds.
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	point := func(p float64) float64 { return float64(h.ValueAtPercentile(p)) / 1000 }
+	l := Latency{P50: point(50), P90: point(90), P99: point(99), P999: point(99.9), Max: point(100)}
+	for _, p := range Percentiles {
+		l.Curve = append(l.Curve, point(p))
+	}
+	return l
+}
+
 // figures computes what a job has shown from the readings at its marks.
 func figures(cell Cell, job workload.Job, r *workload.Result, at map[workload.Mark]reading) Figures {
 	begin, end := at[workload.Begin], at[workload.End]
@@ -113,11 +126,7 @@ func figures(cell Cell, job workload.Job, r *workload.Result, at map[workload.Ma
 		ServerRSS: float64(end.servers.RSS), Extra: r.Extra,
 	}
 	f.Others = end.machine.Others(begin.machine, servers.CPU+worker.CPU+client.CPU)
-	point := func(p float64) float64 { return float64(r.Latency.ValueAtPercentile(p)) / 1000 }
-	f.Latency = Latency{P50: point(50), P90: point(90), P99: point(99), P999: point(99.9), Max: point(100)}
-	for _, p := range Percentiles {
-		f.Latency.Curve = append(f.Latency.Curve, point(p))
-	}
+	f.Latency, f.latencies = latencyOf(r.Latency), r.Latency
 	if w.Killed {
 		f.Timeline = r.Timeline
 	}

@@ -28,6 +28,10 @@ var offenders = []struct {
 // OffenderTolerance is by how much namespaces beyond their quotas may lengthen what others wait, over namespaces that use them up.
 const OffenderTolerance = 0.20
 
+// usedUp is what a namespace offers to use a quota up, in multiples of it. Few starts may come at once: of those that come at the
+// quota's own rate, at the leaders of some partitions, a sixth is refused.
+const usedUp = 1.25
+
 // The sides of a measurement of quotas, as Figures.Binary names them.
 const (
 	Alone  = "alone"
@@ -38,8 +42,8 @@ const (
 // offenderMargin is how much longer than a window offenders offer: a worker and a client start in that time.
 const offenderMargin = 15 * time.Second
 
-// Offended measures a cell, in rounds of six turns on one cluster: alone, beside namespaces that offer their quotas, and beside the
-// same namespaces that offer so many times as much. What a quota admits costs others something by right, so the verdicts are of
+// Offended measures a cell, in rounds of six turns on one cluster: alone, beside namespaces that use up their quotas, and beside the
+// same namespaces that offer so many times their quotas. What a quota admits costs others something by right, so the verdicts are of
 // the cell beside quotas exceeded over the cell beside quotas used up. It returns all figures and these ratios for each round,
 // and the ratios to the cell alone. The offenders' own processes yield the cores to the cluster: they would be elsewhere.
 func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []Figures, beyond, alone []Verdict, err error) {
@@ -56,7 +60,7 @@ func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []F
 	sides := []struct {
 		name  string
 		times float64
-	}{{Alone, 0}, {Within, 1}, {Beyond, times}}
+	}{{Alone, 0}, {Within, usedUp}, {Beyond, times}}
 	rounds := make([][]Figures, len(sides))
 	for round := range o.Rounds {
 		of := make([][]Figures, len(sides))
@@ -72,21 +76,22 @@ func Offended(ctx context.Context, o Options, cell Cell, times float64) (all []F
 			of[side], all = append(of[side], f), append(all, f)
 		}
 		for side := range sides {
-			rounds[side] = append(rounds[side], mean(of[side]))
+			rounds[side] = append(rounds[side], together(of[side]))
 		}
 	}
 	return all, ratios([2][]Figures{rounds[1], rounds[2]}, OffenderTolerance), ratios([2][]Figures{rounds[0], rounds[2]}, OffenderTolerance), nil
 }
 
-// mean is the mean of what ratios compares.
-func mean(figures []Figures) (m Figures) {
-	n := float64(len(figures))
-	for _, f := range figures {
-		m.PerSecond += f.PerSecond / n
-		m.Latency.P50 += f.Latency.P50 / n
-		m.Latency.P99 += f.Latency.P99 / n
+// together is what ratios compares of several turns: percentiles are of all their operations, so that a disk that stops once for a
+// tenth of a second does not decide a round.
+func together(turns []Figures) (all Figures) {
+	latencies := load.NewHistogram()
+	for _, f := range turns {
+		all.PerSecond += f.PerSecond / float64(len(turns))
+		latencies.Merge(f.latencies)
 	}
-	return m
+	all.Latency = latencyOf(latencies)
+	return all
 }
 
 // measureOffended measures a cell while offenders offer so many times their quotas; 0 for none.
@@ -136,6 +141,7 @@ func (s *stand) measureOffended(ctx context.Context, cell Cell, times float64) (
 		}
 		name := offenders[i].namespace
 		f.extra(name+": offered per second", r.Rate())
+		f.extra(name+": admitted per second", r.Rate()*(1-r.Extra[workload.Refused]/float64(r.Begun)))
 		f.extra(name+": refused, percent", 100*r.Extra[workload.Refused]/float64(r.Begun))
 		f.extra(name+": p99 of its answers, ms", float64(r.Latency.ValueAtPercentile(99))/1000)
 	}

@@ -3,6 +3,9 @@ package suite
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"perdure/bench/load"
 )
 
 // TestRetainedRefuses: what has no window for each round is refused before anything starts.
@@ -29,7 +32,27 @@ func TestRatios(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	if m := mean([]Figures{{PerSecond: 1, Latency: Latency{P99: 4}}, {PerSecond: 3, Latency: Latency{P99: 8}}}); m.PerSecond != 2 || m.Latency.P99 != 6 {
-		t.Errorf("%+v", m)
+}
+
+// TestTogether: a stop that makes few operations of one turn slow is not the 99th percentile of all turns.
+func TestTogether(t *testing.T) {
+	turn := func(rate float64, slow time.Duration) Figures {
+		h := load.NewHistogram()
+		for n := range 500 {
+			d := 10 * time.Millisecond
+			if n < 8 {
+				d = slow
+			}
+			load.Record(h, d)
+		}
+		return Figures{PerSecond: rate, Latency: latencyOf(h), latencies: h}
+	}
+	steady, stopped := turn(40, 12*time.Millisecond), turn(60, 300*time.Millisecond)
+	if got := stopped.Latency.P99; got < 299 {
+		t.Errorf("a turn's p99 is %v ms", got)
+	}
+	m := together([]Figures{steady, stopped})
+	if m.PerSecond != 50 || m.Latency.P50 < 9.9 || m.Latency.P99 > 12.1 || m.Latency.Max < 299 {
+		t.Errorf("together %+v", m)
 	}
 }
