@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -341,6 +342,12 @@ func TestStickyBounds(t *testing.T) {
 			stuck(t, w, min(i+1, 3))
 		}
 		until(t, "the drops", func() bool { return deferred.Load() == 7 && events.of(EventDropped) == 7 })
+		f.mu.Lock()
+		said := f.hellos[len(f.hellos)-1].GetKeeps()
+		f.mu.Unlock()
+		if want := cmp.Or(opts.StickyFunctions, defaultStickyFunctions); said != uint32(want) {
+			t.Errorf("the worker says that it keeps %d functions, not %d", said, want)
+		}
 		w.mu.Lock()
 		size := w.sticky.size
 		for i := range 10 {

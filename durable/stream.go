@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -487,7 +488,7 @@ func (w *Worker) greet(s *session) int {
 	if s.node != nil {
 		hello.SplitsCredit, capacity = true, 0 // the ledger grants after the Welcome
 	}
-	hello.Batches, hello.Signals = true, true
+	hello.Batches, hello.Signals, hello.Keeps = true, true, uint32(min(max(w.sticky.functions, 0), math.MaxUint32))
 	w.mu.Unlock()
 	hello.Capacity = uint32(capacity)
 	s.send(&perdurev1.WorkRequest{CallId: s.hello, Kind: &perdurev1.WorkRequest_Hello{Hello: hello}})

@@ -90,3 +90,33 @@ func TestKeptEntries(t *testing.T) {
 	s = w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000})
 	wake(s, "another stream", 0)
 }
+
+// A task is whole if its worker must have dropped the function for others that wait: the worker keeps as many as it says.
+func TestKeptFunctions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000, Keeps: 2})
+	for _, id := range []string{"a", "b", "c"} {
+		w.start(id, "f")
+		task := s.task()
+		m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.GetNextSeq(), Keeps: true, Credit: 1, Events: []*perdurev1.Event{{
+			Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
+				Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: "go", WaitingOn: []string{id + ":0"}}}}}})
+		if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED {
+			t.Fatalf("a wait was answered by %v", m)
+		}
+	}
+	for id, first := range map[string]uint64{"a": 0, "b": 1, "c": 1} {
+		if _, err := w.executions.Signal(soon(t), &perdurev1.SignalRequest{Namespace: w.ns, Id: id, Name: "go", Request: rid()}); err != nil {
+			t.Fatal(err)
+		}
+		task := s.task()
+		if got := task.GetEntries()[0].GetSeq(); task.Token.Id != id || got != first {
+			t.Errorf("the task of %s, %s, comes from entry %d on, not %d", id, task.Token.Id, got, first)
+		}
+		m := s.commit(&perdurev1.Commit{Task: task.Token, NextChild: 1, KnownSeq: task.GetNextSeq(), Credit: 1, Events: []*perdurev1.Event{completed("done")}})
+		if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED {
+			t.Fatalf("the end of %s was answered by %v", id, m)
+		}
+	}
+}

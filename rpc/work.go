@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	}
 	w.worker = t.s.dispatcher.Attach(workers.Spec{
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, Digests: serves, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
-		Timestamp: first.Timestamp, Splits: hello.SplitsCredit, Signals: hello.Signals,
+		Timestamp: first.Timestamp, Splits: hello.SplitsCredit, Signals: hello.Signals, MaxKept: int(min(hello.Keeps, math.MaxInt32)),
 	})
 	w.reported = time.Now()
 	defer w.worker.Detach()

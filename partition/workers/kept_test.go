@@ -25,10 +25,38 @@ func TestKept(t *testing.T) {
 		}
 		w.Finished(d.Token)
 	}
-	for i := range 2*maxKept + 1 {
-		w.Keeps(tokenOf(fmt.Sprint(i), 1), 5)
-	}
-	if n := len(w.kept.entries); n < 1 || n > maxKept {
-		t.Errorf("%d functions are known, more than %d", n, maxKept)
+}
+
+// A worker's functions are known while it keeps them: the one that has waited the longest is forgotten first, and what is known of
+// them is bounded however often it says the same.
+func TestKeptAsWorkersDo(t *testing.T) {
+	for _, c := range []struct{ says, most int }{{0, maxKept}, {3, 3}, {1, 1}, {maxKept + 1, maxKept}} {
+		s := newStage(t)
+		w := s.splits("w", 10)
+		w.MaxKept = c.says
+		name := func(i int) string { return fmt.Sprint("f", i) }
+		last := 3*c.most + 1
+		for i := range last + 1 {
+			for range 3 {
+				w.Keeps(tokenOf(name(i), 1), 5)
+			}
+			if i%2 == 0 && i > last-c.most {
+				w.fromSeq(tokenOf(name(i), 2))
+				w.Keeps(tokenOf(name(i), 1), 5)
+			}
+		}
+		if n, order := len(w.kept.entries), len(w.kept.order); n != c.most || order > 2*c.most {
+			t.Errorf("of %d functions %d are known, in an order of %d", c.most, n, order)
+		}
+		for i := last; i > last-2*c.most; i-- {
+			if known := w.fromSeq(tokenOf(name(i), 2)) > 0; known && i <= last-c.most-c.most/2 {
+				t.Errorf("of %d functions the one before the last %d is known", c.most, last-i)
+			}
+		}
+		w.Keeps(tokenOf("another", 1), 5)
+		if w.fromSeq(tokenOf("another", 2)) != 5 {
+			t.Error("the last one is not known")
+		}
+		w.Detach()
 	}
 }

@@ -34,6 +34,8 @@ type Spec struct {
 	Unheard time.Duration
 	// Signals: the worker gets the signals that come while it holds the task of their execution.
 	Signals bool
+	// MaxKept is how many waiting functions the worker keeps in memory at most; 0 if it does not say.
+	MaxKept int
 	// Splits: the worker splits its capacity over its sessions with every node itself, and Capacity is this
 	// node's part.
 	Splits bool

@@ -902,7 +902,10 @@ type Hello struct {
 	// The worker reads WorkResponse.batch.
 	Batches bool `protobuf:"varint,31,opt,name=batches,proto3" json:"batches,omitempty"`
 	// The worker reads SignalArrived.
-	Signals       bool `protobuf:"varint,32,opt,name=signals,proto3" json:"signals,omitempty"`
+	Signals bool `protobuf:"varint,32,opt,name=signals,proto3" json:"signals,omitempty"`
+	// How many functions the worker keeps in memory at most while they wait, for Commit.keeps; 0: it does not say. The node takes
+	// those that have waited the longest for gone, and sends their tasks with the whole journal.
+	Keeps         uint32 `protobuf:"varint,33,opt,name=keeps,proto3" json:"keeps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,6 +1029,13 @@ func (x *Hello) GetSignals() bool {
 		return x.Signals
 	}
 	return false
+}
+
+func (x *Hello) GetKeeps() uint32 {
+	if x != nil {
+		return x.Keeps
+	}
+	return 0
 }
 
 type Welcome struct {
@@ -3079,7 +3089,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodes\x12B\n" +
 	"\x0esignal_arrived\x18\x0e \x01(\v2\x19.perdure.v1.SignalArrivedH\x00R\rsignalArrived\x12.\n" +
 	"\x05batch\x18\r \x03(\v2\x18.perdure.v1.WorkResponseR\x05batchB\x06\n" +
-	"\x04kind\"\xad\x03\n" +
+	"\x04kind\"\xc3\x03\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -3093,7 +3103,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x12compatible_digests\x18\t \x03(\tR\x11compatibleDigests\x12#\n" +
 	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\x12\x18\n" +
 	"\abatches\x18\x1f \x01(\bR\abatches\x12\x18\n" +
-	"\asignals\x18  \x01(\bR\asignals\"\x82\x01\n" +
+	"\asignals\x18  \x01(\bR\asignals\x12\x14\n" +
+	"\x05keeps\x18! \x01(\rR\x05keeps\"\x82\x01\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +

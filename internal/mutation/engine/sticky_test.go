@@ -101,6 +101,22 @@ var stickyBugs = []mutation.Bug{
 		From: "\tdelete(w.kept.entries, task)\n", To: "", Tests: "TestKept",
 	},
 	{
+		File: "partition/workers/kept.go", Rule: "sticky: what waits the longest is forgotten",
+		From: "delete(k.entries, k.order[0])", To: "clear(k.entries)", Tests: "TestKeptAsWorkersDo",
+	},
+	{
+		File: "partition/workers/kept.go", Rule: "sticky: the order of what is gone is forgotten",
+		From: "\t\tgone := !there || seen[t]\n", To: "\t\tgone := there && seen[t]\n", Tests: "TestKeptAsWorkersDo",
+	},
+	{
+		File: "rpc/work.go", Rule: "sticky: a worker keeps as many functions as it says",
+		From: ", MaxKept: int(min(hello.Keeps, math.MaxInt32))", To: "", Tests: "TestKeptFunctions",
+	},
+	{
+		File: "durable/stream.go", Rule: "sticky: a worker says how many functions it keeps",
+		From: "uint32(min(max(w.sticky.functions, 0), math.MaxUint32))", To: "uint32(math.MaxUint16)", Tests: "TestStickyBounds",
+	},
+	{
 		File: "fsm/query/journal.go", Rule: "sticky: a worker cannot have more than the journal",
 		From: "if from >= h.Events {", To: "if from > h.Events && from == 0 {", Tests: "TestKeptEntries", Pkg: "rpc",
 	},
