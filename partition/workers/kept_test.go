@@ -53,6 +53,13 @@ func TestKeptAsWorkersDo(t *testing.T) {
 				t.Errorf("of %d functions the one before the last %d is known", c.most, last-i)
 			}
 		}
+		for i := range 5 * c.most { // each goes on before others wait
+			w.Keeps(tokenOf(fmt.Sprint("g", i), 1), 5)
+			w.fromSeq(tokenOf(fmt.Sprint("g", i), 2))
+		}
+		if order := len(w.kept.order); order > 2*c.most {
+			t.Errorf("of %d functions an order of %d is known", c.most, order)
+		}
 		w.Keeps(tokenOf("another", 1), 5)
 		if w.fromSeq(tokenOf("another", 2)) != 5 {
 			t.Error("the last one is not known")
