@@ -15,7 +15,8 @@ const burnEnv = "PERDURE_BENCH_BURN_NS"
 // Burn patches a node so that each command that it applies costs more: a regression to be found.
 func Burn() []overlay.Patch {
 	return []overlay.Patch{
-		{File: "fsm/raft.go", From: "res, err := s.machine.Apply(l.Index, e)\n", To: "benchBurn(len(e.GetCommands()))\n\t\tres, err := s.machine.Apply(l.Index, e)\n"},
+		{File: "fsm/raft.go", From: "if res, err = s.machine.Apply(l.Index, e); err != nil {\n",
+			To: "benchBurn(len(e.GetCommands()))\n\t\tif res, err = s.machine.Apply(l.Index, e); err != nil {\n"},
 		{File: "fsm/bench_burn.go", To: `package fsm
 
 import (
