@@ -26,7 +26,7 @@ func BenchmarkPurge(b *testing.B) {
 			var entries []*commandv1.Entry
 			for n := 0; n < b.N; n += MaxPurges {
 				entry, many := &commandv1.Entry{}, &commandv1.PurgeMany{}
-				for i := n; i < min(n+MaxPurges, b.N); i++ {
+				for i := min(n+MaxPurges, b.N) - 1; i >= n; i-- { // in the order of the listing
 					one := purgeCmd(fmt.Sprintf("order-%08d", i))
 					entry.Commands = append(entry.Commands, one)
 					many.Purges = append(many.Purges, one.GetPurge())

@@ -6,9 +6,9 @@
 // is kept, too. A client promise is deleted, and counts, once no promise is below it and all above it are settled.
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
-// few partitions at once, and proposes purges of what is over, many in one command. What takes more than such a command may read, or
-// what it does not delete, gets a command of its own. The state machine checks each again and deletes it. A crash loses only the
-// position and what rounds have left; the next round reads everything.
+// few partitions at once, and proposes purges of what is over, many in one command. It spreads them over the time between two rounds.
+// What takes more than such a command may read, or what it does not delete, gets a command of its own. The state machine checks each
+// again and deletes it. A crash loses only the position and what rounds have left; the next round reads everything.
 package retention
 
 import (
@@ -31,9 +31,7 @@ import (
 const (
 	// pieceKeys bounds the keys that one piece reads, pieceEnded what it finds.
 	pieceKeys  = 2048
-	pieceEnded = 128
-	// share is the part of the time that a round over a partition spends in its pieces, proposals included; it pauses for the rest.
-	share = 0.25
+	pieceEnded = machine.MaxPurges
 	// atOnce is over how many partitions a round goes at once. Each waits for its log most of the time.
 	atOnce = 4
 	// wholeEvery is in which round all is read: the promises, to which no index leads, and the whole listing, of which other rounds
@@ -81,20 +79,28 @@ type Retention struct {
 	// purged counts since the start; idle is why the last round purged nothing although it should.
 	purged uint64
 	idle   string
-	// waiting is what was found and not purged, of executions and of promises, by partition.
-	waiting map[uint32]*[2]int
-	// turn is the scope from which on the next pass counts, by partition, of executions and of promises.
-	turn map[uint32]*[2]string
-	// again is what rounds know of executions, by partition; one round at a time goes over a partition.
-	again map[uint32]*query.Again
+	// partitions is what rounds know of each; one round at a time goes over a partition.
+	partitions map[uint32]*progress
+}
+
+// progress is what rounds know of a partition: of executions, and of promises.
+type progress struct {
+	// waiting is what was found and not purged. Retention.mu guards it.
+	waiting [2]int
+	// found is how much the last round has found.
+	found [2]int
+	// turn is the scope from which on the next pass counts.
+	turn [2]string
+	// again is of executions.
+	again query.Again
 }
 
 // New makes the retention of a node.
 func New(o Options) *Retention {
-	return &Retention{o: o, waiting: map[uint32]*[2]int{}, turn: map[uint32]*[2]string{}, again: map[uint32]*query.Again{}}
+	return &Retention{o: o, partitions: map[uint32]*progress{}}
 }
 
-// kinds are what a round goes over, in the order of waiting's and turn's elements.
+// kinds are what a round goes over, in the order of progress's elements.
 var kinds = [2]query.Search{query.EndedExecutions, query.EndedPromises}
 
 // Run purges round after round, and blocks until Lifetime ends. It returns at once if the policy keeps everything.
@@ -111,7 +117,15 @@ func (x *Retention) Run() {
 	for n := 0; x.pause(wait); n++ {
 		begun := x.o.Clock.Now()
 		idle := ""
-		for _, r := range x.o.Replicas() {
+		replicas := x.o.Replicas()
+		led := 0
+		for _, r := range replicas {
+			if r.Serving() {
+				led++
+			}
+		}
+		within := x.within(led)
+		for i, r := range replicas {
 			may := r.Gate(&commandv1.Command{Kind: &commandv1.Command_Purge{Purge: &perdurev1.PurgeRequest{}}})
 			if may != nil && r.Serving() {
 				idle = may.Message
@@ -119,7 +133,7 @@ func (x *Retention) Run() {
 			places <- struct{}{}
 			rounds.Go(func() {
 				defer func() { <-places }()
-				x.both(r, n%wholeEvery == 0, may == nil)
+				x.both(r, n%wholeEvery == 0, may == nil, within, float64(i)/float64(len(replicas)))
 			})
 		}
 		rounds.Wait()
@@ -128,47 +142,55 @@ func (x *Retention) Run() {
 	}
 }
 
-// both goes over the executions of a partition, and over its promises if all is read. Without permission to purge it only counts.
-func (x *Retention) both(r Replica, whole, may bool) {
+// within is the time over which a round over one of so many partitions spreads its purges: as many rounds as atOnce allows go at once.
+func (x *Retention) within(led int) time.Duration {
+	turns := max((led+atOnce-1)/atOnce, 1)
+	return time.Duration(spread * float64(min(x.o.Interval, spreadMost)) / float64(turns))
+}
+
+// both goes over the executions of a partition, and over its promises if all is read. Without permission to purge it only counts. It
+// spreads its purges over a time, and begins with a part of a pause: not all partitions purge at the same moments.
+func (x *Retention) both(r Replica, whole, may bool, within time.Duration, part float64) {
+	known := x.of(r.ID())
 	for kind, search := range kinds {
 		if kind == 0 || whole || !r.Serving() {
 			if kind == 0 {
-				search = x.executions(r.ID()).Begin(whole)
+				search = known.again.Begin(whole)
 			}
 			var newest *newest
 			if !x.o.Policy.counts.only(keepAll) {
 				newest = x.countNewest(r, kind)
 			}
-			waiting, _ := x.round(r, search, newest, may)
-			x.waits(r.ID(), kind, waiting)
+			p := newPace(x.o.Clock.Now(), within, known.found[kind])
+			if first := time.Duration(part * float64(p.of(pieceEnded))); first > 0 && known.found[kind] > 0 && r.Serving() && !x.pause(first) {
+				return
+			}
+			found, waiting, _ := x.round(r, search, newest, may, p)
+			known.found[kind] = found
+			x.waits(r.ID(), known, kind, waiting)
 		}
 	}
 }
 
-// executions is what the rounds know of a partition's executions.
-func (x *Retention) executions(partition uint32) *query.Again {
+// of is what rounds know of a partition.
+func (x *Retention) of(partition uint32) *progress {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	a := x.again[partition]
-	if a == nil {
-		a = new(query.Again)
-		x.again[partition] = a
+	known := x.partitions[partition]
+	if known == nil {
+		known = &progress{}
+		x.partitions[partition] = known
 	}
-	return a
+	return known
 }
 
 // waits notes what a round over a partition has left.
-func (x *Retention) waits(partition uint32, kind, n int) {
+func (x *Retention) waits(partition uint32, known *progress, kind, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	of := x.waiting[partition]
-	if of == nil {
-		of = new([2]int)
-		x.waiting[partition] = of
-	}
-	of[kind] = n
+	known.waiting[kind] = n
 	if x.o.Waiting != nil {
-		x.o.Waiting(partition, of[0]+of[1])
+		x.o.Waiting(partition, known.waiting[0]+known.waiting[1])
 	}
 }
 
@@ -191,8 +213,8 @@ func (x *Retention) Status() *perdurev1.RetentionStatus {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out := &perdurev1.RetentionStatus{Rules: x.o.Policy.Rules(), Purged: x.purged, Idle: x.idle}
-	for _, of := range x.waiting {
-		out.Waiting += uint64(of[0] + of[1])
+	for _, known := range x.partitions { //lint:sorted it is a sum
+		out.Waiting += uint64(known.waiting[0] + known.waiting[1])
 	}
 	return out
 }
@@ -209,9 +231,9 @@ func (x *Retention) pause(d time.Duration) bool {
 	}
 }
 
-// round goes over one partition, if this node leads it. It returns how much it found and did not purge; ok is false if the
+// round goes over one partition, if this node leads it. It returns how much it found, and of that did not purge; ok is false if the
 // round has not reached the end. Without permission to purge it only counts.
-func (x *Retention) round(r Replica, search query.Search, newest *newest, may bool) (waiting int, ok bool) {
+func (x *Retention) round(r Replica, search query.Search, newest *newest, may bool, p pace) (total, waiting int, ok bool) {
 	var from []byte
 	purged := 0
 	defer func() {
@@ -236,33 +258,28 @@ func (x *Retention) round(r Replica, search query.Search, newest *newest, may bo
 		from = next
 		if err != nil {
 			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
-			return waiting, false
+			return total, waiting, false
 		}
 		n, ok := 0, true
 		if may {
 			n, ok = x.purge(r, found)
 		}
+		total += len(found)
 		purged += n
 		waiting += len(found) - n
 		x.count(r.ID(), n)
-		worked := x.o.Clock.Now().Sub(begun)
-		if !ok || from == nil || !x.pause(time.Duration(float64(worked)*(1-share)/share)) {
-			return waiting, ok && from == nil
+		now := x.o.Clock.Now()
+		if !ok || from == nil || !x.pause(p.pause(now, now.Sub(begun), len(found))) {
+			return total, waiting, ok && from == nil
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // countNewest finds the newest of a kind that have a count, in pieces; nil if it did not reach the end.
 func (x *Retention) countNewest(r Replica, kind int) *newest {
-	x.mu.Lock()
-	turn := x.turn[r.ID()]
-	if turn == nil {
-		turn = new([2]string)
-		x.turn[r.ID()] = turn
-	}
-	n := newNewest(x.o.Policy, x.o.Partitions(), turn[kind])
-	x.mu.Unlock()
+	known := x.of(r.ID())
+	n := newNewest(x.o.Policy, x.o.Partitions(), known.turn[kind])
 	var from []byte
 	for r.Serving() {
 		begun := x.o.Clock.Now()
@@ -275,12 +292,11 @@ func (x *Retention) countNewest(r Replica, kind int) *newest {
 			x.o.Log.Warn("retention cannot read a state", "event", "retention_failed", "partition", r.ID(), "error", err)
 			return nil
 		case from == nil:
-			x.mu.Lock()
-			turn[kind] = n.until
-			x.mu.Unlock()
+			known.turn[kind] = n.until
 			return n
 		}
-		if worked := x.o.Clock.Now().Sub(begun); !x.pause(time.Duration(float64(worked) * (1 - share) / share)) {
+		now := x.o.Clock.Now()
+		if !x.pause(pace{}.pause(now, now.Sub(begun), 0)) {
 			return nil
 		}
 	}

@@ -349,7 +349,7 @@ func TestPartitions(t *testing.T) {
 // A round purges many ids by each command, of one namespace, and those that such a command does not try by the next. What it leaves
 // gets a purge of its own. While a member does not know such commands, each id gets its own.
 func TestPurgesOfMany(t *testing.T) {
-	const each = 100 // of a namespace: in a piece of 128 are both
+	const each = 100 // of a namespace: in a piece are both
 	for _, c := range []struct {
 		name              string
 		noMany            bool
@@ -357,9 +357,9 @@ func TestPurgesOfMany(t *testing.T) {
 		tried             int
 		commands, singles int
 	}{
-		{"at once", false, nil, 0, 5, 0}, // 64 and 36 of a and 28 of b, then 64 and 8
-		{"some are left", false, []string{"a3", "a9", "b99"}, 0, 5, 3},
-		{"ten of each command are tried", false, nil, 10, 21, 0}, // 10, 3, 8 times ten and less
+		{"at once", false, nil, 0, 5, 0}, // 64, then 36 of a and 28 of b, then 64 and 8
+		{"some are left", false, []string{"a3", "a30", "b99"}, 0, 5, 3},
+		{"ten of each command are tried", false, nil, 10, 22, 0}, // 7, then 4 and 3, then 7 and 1
 		{"a member does not know it", true, nil, 0, 0, 2 * each},
 	} {
 		t.Run(c.name, func(t *testing.T) {

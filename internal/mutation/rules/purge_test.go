@@ -166,7 +166,23 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: a round goes over every partition",
-		From: "for _, r := range x.o.Replicas() {", To: "for _, r := range x.o.Replicas()[1:] {", Tests: "TestPartitions",
+		From: "for i, r := range replicas {", To: "for i, r := range replicas[1:] {", Tests: "TestPartitions",
+	},
+	{
+		File: "partition/retention/pace.go", Rule: "retention: purges are spread over the time between two rounds",
+		From: "min(p.of(found), p.ends.Sub(now))", To: "0", Tests: "TestPace",
+	},
+	{
+		File: "partition/retention/pace.go", Rule: "retention: purges of a round that has more than expected do not wait for long",
+		From: "min(p.of(found), p.ends.Sub(now))", To: "p.of(found)", Tests: "TestPace",
+	},
+	{
+		File: "partition/retention/pace.go", Rule: "retention: purges take no more than their share of the time",
+		From: "return max(least, ", To: "return max(min(least, 0), ", Tests: "TestPaceOfMany",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: a round expects what the one before has found",
+		From: "\t\t\tknown.found[kind] = found\n", To: "\t\t\tknown.found[kind] = min(found, 1)\n", Tests: "TestPace",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: a piece goes on where the last one ended",
@@ -259,7 +275,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: at times the whole listing is read",
-		From: "x.executions(r.ID()).Begin(whole)", To: "x.executions(r.ID()).Begin(false)", Tests: "TestWholeRounds",
+		From: "known.again.Begin(whole)", To: "known.again.Begin(false)", Tests: "TestWholeRounds",
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge: the listing is read up to what is purged",
