@@ -277,8 +277,8 @@ func (iterated) Get([]byte) ([]byte, bool, error) { return nil, false, errors.Er
 // Scan implements state.Reader.
 func (i iterated) Scan(_, _ []byte, fn func(key, value []byte) bool) error { return scan(i.it, fn) }
 
-// steadyTries is how often a short read is tried before it takes a snapshot. On a busy leader an entry comes every few
-// milliseconds.
+// steadyTries is how often a short read is tried before it holds up what is applied. On a busy leader an entry comes every few
+// milliseconds, and often the next one waits already.
 const steadyTries = 3
 
 // present is what a machine tells beside its rows.
@@ -288,6 +288,8 @@ type present struct {
 	importing bool
 }
 
+func presentOf(m *machine.Machine) present { return present{m.Applied(), m.Clock(), m.Importing()} }
+
 // steady runs fn on the state while it is at one version, without a snapshot. It fails with errChanged if entries are applied
 // or stored meanwhile.
 func (s *Store) steady(fn func(present, state.Reader) error) error {
@@ -296,7 +298,7 @@ func (s *Store) steady(fn func(present, state.Reader) error) error {
 		return errChanged
 	}
 	m, version := s.machine, s.pending.version.Load()
-	now, err := present{m.Applied(), m.Clock(), m.Importing()}, s.behind()
+	now, err := presentOf(m), s.behind()
 	s.pending.mu.Unlock()
 	if err != nil {
 		return err
@@ -304,17 +306,60 @@ func (s *Store) steady(fn func(present, state.Reader) error) error {
 	return s.read(func(db *pebble.DB) error { return fn(now, steadyView{view{db}, s, version}) })
 }
 
-// Peek is View for reads of a few rows, which does without a snapshot, and stores nothing, if it can. It may run fn again, and
+// lockedView is a state.Reader of the state while pending.mu is held and nothing is being stored.
+type lockedView struct {
+	view
+	m *machine.Machine
+}
+
+// Get implements state.Reader.
+func (v lockedView) Get(key []byte) ([]byte, bool, error) {
+	if value, ok, written := v.m.Written(key); written {
+		return value, ok, nil
+	}
+	return v.view.Get(key)
+}
+
+// Scan implements state.Reader.
+func (v lockedView) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	return overlay{v.m.WrittenWithin(lower, upper), v.view}.Scan(lower, upper, fn)
+}
+
+// locked runs fn on the state without a snapshot, and stores nothing. No entry is applied before fn returns, which must read few rows
+// and not call the store.
+func (s *Store) locked(fn func(present, state.Reader) error) error {
+	return s.read(func(db *pebble.DB) error {
+		p := &s.pending
+		storing := p.lock()
+		defer p.mu.Unlock()
+		if err := s.behind(); err != nil {
+			return err
+		}
+		if storing { // what is below may get these writes meanwhile
+			return fn(presentOf(s.machine), overlay{p.storing, view{db}})
+		}
+		return fn(presentOf(s.machine), lockedView{view{db}, s.machine})
+	})
+}
+
+// short runs fn on the state as of one moment: at first beside what is applied, then instead of it. It may run fn several times, and
 // fn must return the errors of its reads.
-func (s *Store) Peek(fn func(state.Reader) error) error {
+func (s *Store) short(fn func(present, state.Reader) error) error {
 	for range steadyTries {
-		if err := s.steady(func(_ present, r state.Reader) error { return fn(r) }); err == nil {
-			return nil
-		} else if !errors.Is(err, errChanged) {
-			break
+		if err := s.steady(fn); !errors.Is(err, errChanged) {
+			return err
 		}
 	}
-	return s.View(fn) // says what is wrong, if anything is
+	return s.locked(fn)
+}
+
+// Peek is View for reads of few rows, some thousands at most: it takes no snapshot, and stores nothing. It may run fn again. fn must
+// return the errors of its reads, and not call the store.
+func (s *Store) Peek(fn func(state.Reader) error) error {
+	if err := s.short(func(_ present, r state.Reader) error { return fn(r) }); err == nil {
+		return nil
+	}
+	return s.View(fn) // says what is wrong
 }
 
 // Free reports that no execution and no promise has an id, for nearly all such ids without a read. False means that one may
@@ -325,9 +370,9 @@ func (s *Store) Free(namespace, id string) bool {
 	return s.machine.Free(namespace, id)
 }
 
-// querySteady is Query without a snapshot.
-func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
-	err = s.steady(func(now present, r state.Reader) (err error) {
+// queryShort is Query without a snapshot, by steady, locked or short.
+func (s *Store) queryShort(by func(func(present, state.Reader) error) error, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+	err = by(func(now present, r state.Reader) (err error) {
 		index = now.index
 		x := &query.Read{Must: state.Must{From: r}, ClockMS: now.clockMS, Partition: s.opts.Machine.Partition, Query: q, ListBudget: query.ListBudget,
 			Importing: now.importing}
@@ -337,10 +382,10 @@ func (s *Store) querySteady(q *commandv1.Query) (reply *commandv1.QueryReply, in
 	return reply, index, err
 }
 
-// isShort reports whether a query reads a few rows.
+// isShort reports whether a query reads few rows: a page of a journal at most.
 func isShort(q *commandv1.Query) bool {
 	switch q.Kind.(type) {
-	case *commandv1.Query_Result, *commandv1.Query_Task, *commandv1.Query_Promise:
+	case *commandv1.Query_Result, *commandv1.Query_Task, *commandv1.Query_Journal, *commandv1.Query_Promise:
 		return true
 	}
 	return false

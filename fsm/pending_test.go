@@ -33,6 +33,7 @@ func shortQueries(t *testing.T, s *script) (out []*commandv1.Query) {
 		q := func(of *commandv1.Query) { of.Namespace, of.Id = ns, e.Id; out = append(out, of) }
 		q(&commandv1.Query{Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}})
 		q(&commandv1.Query{Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}})
+		q(&commandv1.Query{Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{}}})
 		for version := range uint64(4) {
 			q(&commandv1.Query{Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: e.Incarnation, Version: version}}})
 		}
@@ -86,7 +87,11 @@ func TestShortReads(t *testing.T) {
 	s.apply(t, store, 0, 2, 1)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
-	for range 4 {
+	for n := range 4 {
+		by := store.steady
+		if n%2 > 0 {
+			by = store.locked
+		}
 		readers.Go(func() {
 			for {
 				select {
@@ -95,7 +100,7 @@ func TestShortReads(t *testing.T) {
 				default:
 				}
 				q := queries[rand.IntN(len(queries))]
-				reply, index, err := store.querySteady(q)
+				reply, index, err := store.queryShort(by, q)
 				if errors.Is(err, errChanged) {
 					continue
 				}
@@ -118,8 +123,12 @@ func TestShortReads(t *testing.T) {
 	s.apply(t, store, 250, 400, 3)
 	close(stop)
 	readers.Wait()
-	for _, q := range queries { // while nothing is applied, none fails
-		reply, index, err := store.querySteady(q)
+	for i, q := range queries { // while nothing is applied, none fails
+		by := store.steady
+		if i%2 > 0 {
+			by = store.locked
+		}
+		reply, index, err := store.queryShort(by, q)
 		if want, _ := query.Answer(s.states[len(s.states)-1], 0, q); err != nil || index != s.last(400) || !proto.Equal(reply, want) {
 			t.Fatalf("%v at %d: %v, %v; want %v", q, index, reply, err, want)
 		}
@@ -133,7 +142,7 @@ func TestSteadyVersions(t *testing.T) {
 	q := shortQueries(t, s)[0]
 	store := open(t, vfs.NewMem(), "state", true)
 	s.apply(t, store, 0, 10, 1)
-	if _, _, err := store.querySteady(q); err != nil {
+	if _, _, err := store.queryShort(store.steady, q); err != nil {
 		t.Error(err)
 	}
 	before := steadyView{view{store.db}, store, store.pending.version.Load()}
@@ -154,13 +163,108 @@ func TestSteadyVersions(t *testing.T) {
 	}
 	store.pending.take()
 	store.pending.store(store.machine.Writes())
-	if _, _, err := store.querySteady(q); !errors.Is(err, errChanged) {
+	if _, _, err := store.queryShort(store.steady, q); !errors.Is(err, errChanged) {
 		t.Errorf("while a batch is stored: %v", err)
 	}
 	store.pending.store(nil)
 	store.pending.release()
-	if _, index, err := store.querySteady(q); err != nil || index != s.last(11) {
+	if _, index, err := store.queryShort(store.steady, q); err != nil || index != s.last(11) {
 		t.Errorf("after it: %d, %v", index, err)
+	}
+}
+
+// TestLockedReads: a read that a busy leader does not let finish holds up what is applied, and stores nothing. What it returns is of one
+// moment.
+func TestLockedReads(t *testing.T) {
+	s := newScript(t, 13, 60)
+	w := newWatcher()
+	opts := w.options(vfs.NewMem(), true)
+	opts.pendingKeys = pendingKeys
+	stored := 0
+	opts.OnWritten = func(_, _ int) { stored++ }
+	store, err := Open("state", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, store, 0, 30, 1)
+	runs, applied := 0, make(chan struct{})
+	if err := store.Peek(func(r state.Reader) error {
+		runs++
+		before, err := state.MetaNumber(r, state.MetaApplied)
+		if runs <= steadyTries && err == nil {
+			s.apply(t, store, 29+runs, 30+runs, 1)
+		} else if err == nil {
+			go func() {
+				defer close(applied)
+				s.apply(t, store, 29+runs, 60, 1)
+			}()
+			if store.pending.mu.TryLock() {
+				t.Error("an entry may be applied during the last run")
+				store.pending.mu.Unlock()
+			}
+		}
+		after, err2 := state.MetaNumber(r, state.MetaApplied)
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if before != after || after != s.last(29+runs) {
+			t.Errorf("run %d is at %d, then at %d; the state is at %d", runs, before, after, s.last(29+runs))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	<-applied
+	if runs != steadyTries+1 || stored != 0 {
+		t.Errorf("it ran %d times, and %d batches were stored", runs, stored)
+	}
+	if st, err := s.agrees(store); err != nil || st.Applied != s.last(60) {
+		t.Errorf("the state is at %+v, %v", st, err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLockedScans: a scan that holds up entries has all rows, pending or stored.
+func TestLockedScans(t *testing.T) {
+	s := newScript(t, 14, 60)
+	opts := newWatcher().options(vfs.NewMem(), true)
+	opts.pendingKeys = pendingKeys
+	store, err := Open("state", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, store, 0, 40, 7)
+	if err := store.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, store, 40, 60, 1)
+	rows := func(r state.Reader) (out []string, err error) {
+		for family := range byte(255) {
+			err = errors.Join(err, r.Scan([]byte{family}, []byte{family + 1}, func(key, value []byte) bool {
+				if key[0] != byte(keys.Meta) {
+					out = append(out, fmt.Sprintf("%x=%x", key, value))
+				}
+				return true
+			}))
+		}
+		return out, err
+	}
+	want, err := rows(s.states[59])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.locked(func(_ present, r state.Reader) error {
+		if have, err := rows(r); err != nil || !slices.Equal(have, want) {
+			t.Errorf("%d rows, %v; want %d", len(have), err, len(want))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -176,7 +280,7 @@ func TestSteadyWhileImporting(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}}
-	steady, _, err := store.querySteady(q)
+	steady, _, err := store.queryShort(store.steady, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +343,12 @@ func TestPendingReads(t *testing.T) {
 				// As a disk that is full holds it up.
 				store.pending.take()
 				store.pending.store(store.machine.Writes())
+			}
+			for _, q := range shortQueries(t, s) {
+				reply, index, err := store.queryShort(store.locked, q)
+				if want, _ := query.Answer(s.states[59], 0, q); err != nil || index != s.last(60) || !proto.Equal(reply, want) {
+					t.Errorf("locked: %v at %d: %v, a replay has %v (%v)", q, index, reply, want, err)
+				}
 			}
 			if st, err := s.agrees(store); err != nil || st.Applied != s.last(60) {
 				t.Errorf("the state is at %+v, %v", st, err)

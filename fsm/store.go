@@ -396,15 +396,10 @@ func (s *Store) damaged(err error) error {
 // Query answers a read of the applied state at the machine's clock, and returns the state's index.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	if isShort(q) {
-		for range steadyTries {
-			if reply, index, err = s.querySteady(q); !errors.Is(err, errChanged) {
-				break
-			}
-		}
-		if err == nil {
+		if reply, index, err = s.queryShort(s.short, q); err == nil {
 			return reply, index, nil
 		}
-		// A snapshot says what is wrong, if anything is.
+		// A snapshot says what is wrong.
 	}
 	err = s.View(func(r state.Reader) error {
 		var err error

@@ -49,9 +49,9 @@ func (s *shipper) holdBack(cmd *commandv1.Command) *api.Error {
 			refused = api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the backlog of entity %q is full", entityID)
 		} else if !slices.Contains(checked, destination) {
 			checked = append(checked, destination)
-			_ = s.l.r.store.View(func(r state.Reader) error {
-				refused = outboxFull(r, destination, acked)
-				return nil
+			_ = s.l.r.store.Peek(func(r state.Reader) (err error) { // what cannot be read holds nobody back
+				refused, err = outboxFull(r, destination, acked)
+				return err
 			})
 		}
 		if refused != nil {
@@ -92,34 +92,38 @@ func operatedOn(cmd *commandv1.Command) iter.Seq[string] {
 }
 
 // unacknowledged counts the messages of an outbox behind the acknowledged ones, or all of them while this leadership
-// knows of no acknowledgement. What cannot be read holds nobody back.
-func unacknowledged(r state.Reader, destination uint32, acked state.Channel) uint64 {
+// knows of no acknowledgement.
+func unacknowledged(r state.Reader, destination uint32, acked state.Channel) (uint64, error) {
 	ch, err := query.Sent(r, destination)
 	if err != nil || ch.Last <= acked.Last {
-		return 0
+		return 0, err
 	}
 	if acked.Epoch == ch.Epoch {
-		return ch.Last - acked.Last
+		return ch.Last - acked.Last, nil
 	}
 	front, err := state.OutboxFront(r, destination)
 	first, _, bad := keys.CutUint64(bytes.TrimPrefix(front, keys.OutboxPrefix(destination, ch.Epoch)))
 	if err != nil || bad != nil || first > ch.Last {
-		return 0
+		return 0, err
 	}
-	return ch.Last - first + 1
+	return ch.Last - first + 1, nil
 }
 
 // outboxFull refuses what would add to a full outbox. The bytes are those of all its messages, of which a trim removes the
 // acknowledged ones soon: they count while some message is not acknowledged.
-func outboxFull(r state.Reader, destination uint32, acked state.Channel) *api.Error {
-	n := unacknowledged(r, destination, acked)
+func outboxFull(r state.Reader, destination uint32, acked state.Channel) (*api.Error, error) {
+	n, err := unacknowledged(r, destination, acked)
+	if err != nil {
+		return nil, err
+	}
 	if n >= outboxBound {
-		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d messages wait for partition %d, the bound is %d", n, destination, outboxBound)
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d messages wait for partition %d, the bound is %d", n, destination, outboxBound), nil
 	}
-	if ch, err := query.Sent(r, destination); err == nil && n > 0 && ch.Bytes >= outboxBytes {
-		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "messages of %d bytes wait for partition %d, the bound is %d", ch.Bytes, destination, outboxBytes)
+	ch, err := query.Sent(r, destination)
+	if err == nil && n > 0 && ch.Bytes >= outboxBytes {
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "messages of %d bytes wait for partition %d, the bound is %d", ch.Bytes, destination, outboxBytes), nil
 	}
-	return nil
+	return nil, err
 }
 
 // inSection reports whether a commit's execution is in a critical section.

@@ -139,7 +139,7 @@ func TestHoldBackOfLongOutbox(t *testing.T) {
 		if c.acked > 0 {
 			acked = state.Channel{Epoch: 1, Last: c.acked}
 		}
-		if n := unacknowledged(st, 1, acked); n >= outboxBound != c.held {
+		if n, err := unacknowledged(st, 1, acked); err != nil || (n >= outboxBound) != c.held {
 			t.Errorf("%d sent, %d acknowledged: %d count", c.last, c.acked, n)
 		}
 	}
@@ -161,8 +161,8 @@ func TestHoldBackOfLargeOutbox(t *testing.T) {
 		if c.acked > 0 {
 			acked = state.Channel{Epoch: 1, Last: c.acked}
 		}
-		refused := outboxFull(st, 1, acked)
-		if (refused != nil) != c.held || refused != nil && refused.Reason != perdurev1.Reason_REASON_OVERLOADED {
+		refused, err := outboxFull(st, 1, acked)
+		if err != nil || (refused != nil) != c.held || refused != nil && refused.Reason != perdurev1.Reason_REASON_OVERLOADED {
 			t.Errorf("%+v: %v", c, refused)
 		}
 	}
@@ -172,20 +172,20 @@ func TestHoldBackOfLargeOutbox(t *testing.T) {
 func TestUnacknowledgedOfNewLeadership(t *testing.T) {
 	const first, last = 40, 57
 	st := state.NewMemReader()
-	if n := unacknowledged(st, 1, state.Channel{}); n != 0 {
+	if n, err := unacknowledged(st, 1, state.Channel{}); err != nil || n != 0 {
 		t.Errorf("nothing was ever sent, and %d count", n)
 	}
 	st.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1), Value: state.Channel{Epoch: 1, Last: last}.Encode()}})
-	if n := unacknowledged(st, 1, state.Channel{}); n != 0 {
+	if n, err := unacknowledged(st, 1, state.Channel{}); err != nil || n != 0 {
 		t.Errorf("all is trimmed, and %d count", n)
 	}
 	for n := uint64(first); n <= last; n++ {
 		st.Apply([]state.Write{{Key: keys.OutboxOf(1, 1, n), Value: []byte("m")}})
 	}
-	if n := unacknowledged(st, 1, state.Channel{}); n != last-first+1 {
+	if n, err := unacknowledged(st, 1, state.Channel{}); err != nil || n != last-first+1 {
 		t.Errorf("%d count, must be %d", n, last-first+1)
 	}
-	if n := unacknowledged(st, 1, state.Channel{Epoch: 1, Last: 50}); n != last-50 {
+	if n, err := unacknowledged(st, 1, state.Channel{Epoch: 1, Last: 50}); err != nil || n != last-50 {
 		t.Errorf("%d count after 50 were acknowledged", n)
 	}
 }

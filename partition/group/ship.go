@@ -189,7 +189,7 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (more bool, err e
 	s.mu.Unlock()
 	var msgs []*commandv1.Message
 	var epoch uint64
-	if err := r.store.View(func(state state.Reader) error {
+	if err := r.store.Peek(func(state state.Reader) error {
 		var err error
 		epoch, msgs, err = query.Outgoing(state, destination, after, size.messages, size.bytes)
 		return err

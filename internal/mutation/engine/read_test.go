@@ -112,6 +112,22 @@ var readBugs = []mutation.Bug{
 		From: "if p.version.Load() != v.version {", To: "if p.version.Load() < v.version {", Tests: "TestSteadyVersions",
 	},
 	{
+		File: "fsm/pending.go", Rule: "pending: a read that holds up entries has what is pending",
+		From: "if value, ok, written := v.m.Written(key); written {", To: "if value, ok, written := v.m.Written(key); written && !ok {", Tests: "TestShortReads TestPendingReads",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a scan that holds up entries has what is pending",
+		From: "overlay{v.m.WrittenWithin(lower, upper), v.view}.Scan", To: "overlay{v.m.WrittenWithin(lower, lower), v.view}.Scan", Tests: "TestLockedScans",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: a read that holds up entries has what is being stored",
+		From: "overlay{p.storing, view{db}})", To: "view{db})", Tests: "TestPendingReads",
+	},
+	{
+		File: "fsm/pending.go", Rule: "pending: nothing is applied during a read that holds up entries",
+		From: "\t\tdefer p.mu.Unlock()\n\t\tif err := s.behind()", To: "\t\tp.mu.Unlock()\n\t\tif err := s.behind()", Tests: "TestLockedReads",
+	},
+	{
 		File: "fsm/pending.go", Rule: "pending: a state that lacks entries is not read",
 		From: "\treturn s.failed()\n}\n\n// settle", To: "\treturn nil\n}\n\n// settle", Tests: "TestUnreadableEntryStops",
 	},
