@@ -49,7 +49,7 @@ const (
 // Retained runs total executions of a cell in windows on a cluster that keeps what has ended for an hour of the nodes' time, which runs
 // fast. It runs as many on a cluster that keeps everything, before or after them in turns, while the other one is idle: in all windows
 // of the first hour, so that both store as much when purges begin, and then in o.Rounds of the windows that purge. It returns the
-// figures of all windows, and the purging side over the other one for each round.
+// figures of all windows, and the purging side over the other one for each round: as it is, and relative to the windows before purges.
 func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Figures, verdicts []Verdict, err error) {
 	if o.Rounds < 1 || o.Rounds > retainedWindows/2 || total < retainedWindows {
 		return nil, nil, fmt.Errorf("%d executions and %d rounds: at least %d, and 1 to %d, are possible", total, o.Rounds, retainedWindows, retainedWindows/2)
@@ -69,7 +69,7 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 	if keeping, err = startAged(ctx, o, cell, Keeping, "forever"); err != nil {
 		return nil, nil, err
 	}
-	var rounds [2][]Figures
+	var before, rounds [2][]Figures
 	first, every, turn := 0, 0, 0
 	for w := range retainedWindows {
 		if every == 0 && purging.ahead > retained {
@@ -95,7 +95,10 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 			}
 			all = append(all, f)
 			switch {
+			case filling && s == keeping:
+				before[0] = append(before[0], f)
 			case filling:
+				before[1] = append(before[1], f)
 			case s == keeping:
 				rounds[0] = append(rounds[0], f)
 			case paired:
@@ -107,7 +110,23 @@ func Retained(ctx context.Context, o Options, cell Cell, total int64) (all []Fig
 		return all, nil, fmt.Errorf("the windows took %v of the nodes' time, too little for %d rounds after the first %v: more executions take longer",
 			purging.ahead.Round(time.Minute), o.Rounds, retained)
 	}
-	return all, ratios(rounds, RetainedTolerance), nil
+	return all, append(ratios(rounds, RetainedTolerance), relative(rounds, before, RetainedTolerance)...), nil
+}
+
+// relative is ratios over the medians of what ratios says of the same two sides before: two clusters differ a little by themselves, for
+// as long as they run, since other nodes lead other partitions.
+func relative(rounds, before [2][]Figures, tolerance float64) (out []Verdict) {
+	alone := ratios(before, 0)
+	for i, v := range ratios(rounds, 0) {
+		var all []float64
+		for _, r := range v.Ratios {
+			all = append(all, r/alone[i].Median)
+		}
+		to := judge(all, tolerance)
+		to.Figure = v.Figure + ", over that before purges"
+		out = append(out, to)
+	}
+	return out
 }
 
 // ratios compares time per unit and the 99th percentile of two sides, of which each element is a round.

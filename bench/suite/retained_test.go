@@ -34,6 +34,27 @@ func TestRatios(t *testing.T) {
 	}
 }
 
+// TestRelative: what one side takes longer before purges is not theirs.
+func TestRelative(t *testing.T) {
+	sides := func(p99 float64) (out [2][]Figures) {
+		for range 8 {
+			out[0] = append(out[0], Figures{PerSecond: 100, Latency: Latency{P50: 1, P99: 10}})
+			out[1] = append(out[1], Figures{PerSecond: 100, Latency: Latency{P50: 1, P99: p99}})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		before float64
+		want   bool
+	}{{10, true}, {11, false}} {
+		for _, v := range relative(sides(12), sides(c.before), 0.15) {
+			if want := c.want && v.Figure == "p99, over that before purges"; v.Regression != want || len(v.Ratios) != 8 {
+				t.Errorf("with %v ms before: %+v", c.before, v)
+			}
+		}
+	}
+}
+
 // TestTogether: a stop that makes few operations of one turn slow is not the 99th percentile of all turns.
 func TestTogether(t *testing.T) {
 	turn := func(rate float64, slow time.Duration) Figures {
