@@ -180,7 +180,7 @@ type Config struct {
 	// the same. Empty: everything is kept.
 	Retention []string
 	// RetentionInterval is how long after the beginning of one round of purges the next begins: 1 s to 24 h. What ends later than all
-	// that began after it waits for up to 30 rounds.
+	// that began after it waits for up to 30 rounds, and the promises of clients do so for up to 240 while none is to be purged.
 	RetentionInterval time.Duration
 
 	// Quota bounds what namespaces use of the whole cluster: NAMESPACE=open:N for open executions, bytes:SIZE for what is stored,

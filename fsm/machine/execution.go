@@ -353,3 +353,16 @@ func closedClass(s journal.Status) keys.VisibilityClass {
 		return keys.Cancelled
 	}
 }
+
+// closedStatus is a status of a class of ended executions; 0 for another class.
+func closedStatus(class keys.VisibilityClass) journal.Status {
+	switch class {
+	case keys.Completed:
+		return journal.StatusCompleted
+	case keys.Failed:
+		return journal.StatusFailed
+	case keys.Cancelled:
+		return journal.StatusCancelled
+	}
+	return 0
+}

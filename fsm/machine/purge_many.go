@@ -23,7 +23,8 @@ const (
 // commands of their own, which delete them in parts or say why they are kept. An execution that has ended has no expirations to run
 // first. The command is idempotent: what is gone is answered as absent, and so is an id that is named a second time.
 func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
-	purges, ns := cmd.GetPurgeMany().GetPurges(), cmd.Namespace
+	many, ns := cmd.GetPurgeMany(), cmd.Namespace
+	purges := many.GetPurges()
 	if n := len(purges); n == 0 || n > MaxPurges {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d purges in one command, must be 1 to %d", n, MaxPurges).
 			With("namespace", ns).With("rule", rulePurge)
@@ -36,6 +37,9 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	t.level = max(t.level, state.LevelPurges)
 	reply := &commandv1.PurgeManyReply{States: make([]perdurev1.PurgeState, 0, len(purges))}
 	unread := &purgeMany{execution: execution{ns: ns}, most: 2 * len(purges)}
+	if class := keys.VisibilityClass(many.Class); closedStatus(class) != 0 && many.Class <= uint32(keys.Cancelled) {
+		unread.leaves = t.leavesFrom(t.visibilityOf(ns, class, many.CreatedMs, purges[0].Id), ns, class, purges, unread.most)
+	}
 	for left := uint64(purgeEntries); len(reply.States) < len(purges); {
 		unread.asked = purges[len(reply.States)+1:]
 		s, entries := t.purgeOfMany(unread, purges[len(reply.States)], left)
@@ -51,10 +55,11 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 // purgeMany is what the purges of one command share.
 type purgeMany struct {
 	execution // memory for those that are not in the cache
-	// leaves are headers of those that the listing has after the first leaf, in its order, as far as purges ask for them;
-	// nil before the first leaf. most bounds the entries of the listing that are read.
-	leaves []state.Header
-	most   int
+	// leaves are headers of those that the listing has from where the command says on, and of those after the first leaf that is not
+	// among these, as far as purges ask for them. most bounds the entries of the listing that are read for each.
+	leaves   []state.Header
+	most     int
+	followed bool // the second has been read
 	// asked are the purges that follow the one in progress.
 	asked []*perdurev1.PurgeRequest
 }
@@ -63,25 +68,30 @@ type purgeMany struct {
 // so one range of that has most of them, and a read of each is saved.
 func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
 	if i := slices.IndexFunc(x.leaves, func(h state.Header) bool { return h.ID == objectID }); i >= 0 {
-		x.h, x.leaves = x.leaves[i], x.leaves[i+1:]
+		if x.h = x.leaves[i]; i == 0 {
+			x.leaves = x.leaves[1:] // as nearly always
+		} else {
+			x.leaves = slices.Delete(x.leaves, i, i+1)
+		}
 		return true
 	}
-	if x.h, ok = t.stored().Header(x.ns, objectID); ok && x.h.Leaf && x.leaves == nil && x.h.Status.Terminal() {
-		x.leaves = t.leavesAfter(x)
+	if x.h, ok = t.stored().Header(x.ns, objectID); ok && x.h.Leaf && !x.followed && x.h.Status.Terminal() {
+		x.followed = true
+		class := closedClass(x.h.Status)
+		x.leaves = append(x.leaves, t.leavesFrom(keys.After(t.visibilityOf(x.ns, class, x.h.CreatedMS, x.h.ID)), x.ns, class, x.asked, x.most)...)
 	}
 	return ok
 }
 
-// leavesAfter reads from the listing what follows an execution of the same class, to the last one that is asked for: behind it there
-// may be nothing but what was deleted, which a scan passes key by key.
-func (t *txn) leavesAfter(x *purgeMany) []state.Header {
-	leaves, class := make([]state.Header, 0, x.most), closedClass(x.h.Status)
-	prefix := keys.VisibilityPrefix(x.ns, class)
-	read, asked := 0, x.asked
+// leavesFrom reads leaves of a class from the listing, from a key to the last one that is asked for: behind it there may be nothing but
+// what was deleted, which a scan passes key by key. It reads so many entries at most.
+func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, asked []*perdurev1.PurgeRequest, most int) []state.Header {
+	leaves, read := make([]state.Header, 0, most), 0
 	if len(asked) == 0 {
 		return leaves
 	}
-	t.scan(keys.After(t.visibilityOf(x.ns, class, x.h.CreatedMS, x.h.ID)), keys.After(prefix), func(key, value []byte) bool {
+	prefix := keys.VisibilityPrefix(ns, class)
+	t.scan(from, keys.After(prefix), func(key, value []byte) bool {
 		createdMS, objectID, err := keys.ParseVisibility(key, prefix)
 		var end state.ListedEnd
 		if err == nil {
@@ -92,15 +102,15 @@ func (t *txn) leavesAfter(x *purgeMany) []state.Header {
 		}
 		if end.Leaf {
 			leaves = append(leaves, state.Header{
-				ID: objectID, Incarnation: end.Incarnation, Kind: x.h.Kind, Status: x.h.Status, CreatedMS: createdMS, ClosedMS: end.ClosedMS,
-				Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
+				ID: objectID, Incarnation: end.Incarnation, Kind: state.KindFunction, Status: closedStatus(class), CreatedMS: createdMS,
+				ClosedMS: end.ClosedMS, Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
 			})
 		}
 		if objectID == asked[0].Id {
 			asked = asked[1:]
 		}
 		read++
-		return read < x.most && len(asked) > 0
+		return read < most && len(asked) > 0
 	})
 	return leaves
 }

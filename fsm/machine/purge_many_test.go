@@ -259,8 +259,8 @@ func TestPurgeManyLevel(t *testing.T) {
 	}
 }
 
-// A command that names executions as the listing has them reads one header and one range of the listing for its leaves, and no
-// journal of theirs. It decides and writes what a replica does that still has them in memory, also beside what the listing does not
+// A command that names executions as the listing has them, and where, reads one range of the listing for its leaves, and no header and
+// no journal of theirs; one more of each if it does not say where, or wrongly. It decides and writes what a replica does that still has them in memory, also beside what the listing does not
 // decide: calls, a second incarnation, what is kept or named twice, and an execution that began before it could be a leaf.
 func TestPurgeManyByListing(t *testing.T) {
 	type outcome struct {
@@ -269,7 +269,7 @@ func TestPurgeManyByListing(t *testing.T) {
 		whole    string
 	}
 	var reads *reading
-	run := func(inMemory bool) outcome {
+	run := func(inMemory bool, at func(w *world, id string) (class uint32, createdMS int64)) outcome {
 		w := newWorldAt(t, state.LevelPurges, 1)
 		old := w.begin("e-00", "f")
 		w.raise(w.parts[0], state.LevelLeaves)
@@ -313,28 +313,52 @@ func TestPurgeManyByListing(t *testing.T) {
 		if !inMemory {
 			reads = reopen(t, w.parts[0])
 		}
+		cmd := purgeManyCmd(ids...)
+		cmd.GetPurgeMany().Class, cmd.GetPurgeMany().CreatedMs = at(w, ids[0])
 		clear(reads.gets)
 		clear(reads.scans)
-		states := w.purgeMany(ids...)
+		states := w.do(cmd).GetPurgeMany().GetStates()
 		w.sound(w.parts[0])
 		return outcome{states, w.parts[0].m.Checksum(), fmt.Sprint(whole(w.parts[0].state))}
 	}
 	reads = &reading{gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
-	cached := run(true)
-	cold := run(false)
-	if !slices.Equal(cached.states, cold.states) || cached.checksum != cold.checksum || cached.whole != cold.whole {
-		t.Errorf("from memory: %v\nfrom disk:   %v\nequal states: %t", cached.states, cold.states, cached.whole == cold.whole)
+	is := func(class uint32, createdMS int64) func(*world, string) (uint32, int64) {
+		return func(*world, string) (uint32, int64) { return class, createdMS }
 	}
+	of := func(class keys.VisibilityClass) func(*world, string) (uint32, int64) {
+		return func(w *world, id string) (uint32, int64) { return uint32(class), w.describe(id).CreatedMs }
+	}
+	cached := run(true, is(0, 0))
 	counts := map[perdurev1.PurgeState]int{}
-	for _, s := range cold.states {
+	for _, s := range cached.states {
 		counts[s]++
 	}
 	if counts[left] != 11 || counts[absent] != 3 || counts[deleted] != 28 {
 		t.Errorf("answered %v", counts)
 	}
-	// 4 call, 4 began again, 4 failed, 4 were cancelled, 1 is old; 3 are absent; the first leaf begins.
-	if got := reads.gets[keys.Header]; got > 4+4+4+4+1+3+1 || reads.scans[keys.Journal] > 4+4+1 || reads.scans[keys.Visibility] != 1 {
-		t.Errorf("%d headers, %d journals and %d ranges of the listing were read", got, reads.scans[keys.Journal], reads.scans[keys.Visibility])
+	// 4 call, 4 began again, 4 failed, 4 were cancelled, 1 is old; 3 are absent.
+	const others, journals = 4 + 4 + 4 + 4 + 1 + 3, 4 + 4 + 1
+	for _, c := range []struct {
+		name            string
+		at              func(*world, string) (uint32, int64)
+		headers, ranges int
+	}{
+		{"unknown", is(0, 0), others + 1, 1},
+		{"of the first, which is no leaf", of(keys.Cancelled), others + 1, 2},
+		{"of the leaves", of(keys.Completed), others, 2}, // those that have failed, too
+		{"behind them", is(uint32(keys.Completed), 0), others + 1, 2},
+		{"of another class", of(keys.Failed), others + 1, 2},
+		{"of open ones", of(keys.Open), others + 1, 1},
+		{"of no class", is(uint32(keys.Cancelled)+1, 0), others + 1, 1},
+		{"of a great number", is(256+uint32(keys.Completed), 1<<40), others + 1, 1},
+	} {
+		cold := run(false, c.at)
+		if !slices.Equal(cached.states, cold.states) || cached.checksum != cold.checksum || cached.whole != cold.whole {
+			t.Errorf("%s: from memory: %v\nfrom disk:   %v\nequal states: %t", c.name, cached.states, cold.states, cached.whole == cold.whole)
+		}
+		if got := reads.gets[keys.Header]; got > c.headers || reads.scans[keys.Journal] > journals || reads.scans[keys.Visibility] != c.ranges {
+			t.Errorf("%s: %d headers, %d journals and %d ranges of the listing were read", c.name, got, reads.scans[keys.Journal], reads.scans[keys.Visibility])
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 type Ended struct {
 	Namespace, ID, Function string
 	EndedMS                 int64
+	// Class and CreatedMS are where the listing has an execution.
+	Class     keys.VisibilityClass
+	CreatedMS int64
 }
 
 // Before says before what time something has ended for long enough: by the function of an execution, or for all of a namespace at
@@ -185,7 +188,7 @@ func listed(key, value []byte, before Before) (e Ended, jump []byte, err error) 
 	if err != nil {
 		return Ended{}, nil, corrupt(err)
 	}
-	e = Ended{Namespace: ns, Function: end.Function, EndedMS: end.ClosedMS}
+	e = Ended{Namespace: ns, Function: end.Function, EndedMS: end.ClosedMS, Class: class, CreatedMS: createdMS}
 	if strings.IndexByte(objectID, ':') < 0 {
 		e.ID = objectID
 	}

@@ -2,7 +2,6 @@ package retention
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -44,20 +43,16 @@ func TestPace(t *testing.T) {
 		{"nothing before", 0, 128, 1.0 / 3, pauses(1, 15*time.Second)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			policy, err := ParsePolicy([]string{"1h"})
-			if err != nil {
-				t.Fatal(err)
-			}
 			clock := &paced{now: time.UnixMilli(0).Add(1000 * time.Hour)}
-			x := New(Options{Policy: policy, Interval: within, Partitions: func() int { return 1 }, Clock: clock, Lifetime: t.Context(),
-				Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			x := New(Options{Policy: mustParse(t, "1h"), Interval: within, Partitions: func() int { return 1 }, Clock: clock, Lifetime: t.Context(),
+				Log: slog.New(slog.DiscardHandler)})
 			p := newPartition()
 			for round, n := range []int{c.before, c.found} {
 				for i := range n {
 					p.ended("a", "f", fmt.Sprint(round, "-", i), 0)
 				}
 				clock.pauses = nil
-				x.both(p, true, true, within, c.part)
+				x.both(p, round*wholeEvery, true, within, c.part)
 			}
 			if st := x.Status(); st.Purged != uint64(c.before+c.found) {
 				t.Errorf("%d were purged, want %d", st.Purged, c.before+c.found)

@@ -35,8 +35,10 @@ const (
 	// atOnce is over how many partitions a round goes at once. Each waits for its log most of the time.
 	atOnce = 4
 	// wholeEvery is in which round all is read: the promises, to which no index leads, and the whole listing, of which other rounds
-	// read only where the round before has left something.
-	wholeEvery = 30
+	// read only where the round before has left something. promisesEvery is how many rounds the promises wait at most: twice as many
+	// after each round that has found none to purge.
+	wholeEvery    = 30
+	promisesEvery = 8 * wholeEvery
 	// proposeWithin bounds a purge's wait for the log.
 	proposeWithin = 10 * time.Second
 )
@@ -93,6 +95,8 @@ type progress struct {
 	turn [2]string
 	// again is of executions.
 	again query.Again
+	// promises is the first round that reads the promises again, and their last wait.
+	promises, waited int
 }
 
 // New makes the retention of a node.
@@ -133,7 +137,7 @@ func (x *Retention) Run() {
 			places <- struct{}{}
 			rounds.Go(func() {
 				defer func() { <-places }()
-				x.both(r, n%wholeEvery == 0, may == nil, within, float64(i)/float64(len(replicas)))
+				x.both(r, n, may == nil, within, float64(i)/float64(len(replicas)))
 			})
 		}
 		rounds.Wait()
@@ -148,28 +152,44 @@ func (x *Retention) within(led int) time.Duration {
 	return time.Duration(spread * float64(min(x.o.Interval, spreadMost)) / float64(turns))
 }
 
-// both goes over the executions of a partition, and over its promises if all is read. Without permission to purge it only counts. It
+// both goes over the executions of a partition, and over its promises when it is time. Without permission to purge it only counts. It
 // spreads its purges over a time, and begins with a part of a pause: not all partitions purge at the same moments.
-func (x *Retention) both(r Replica, whole, may bool, within time.Duration, part float64) {
+func (x *Retention) both(r Replica, n int, may bool, within time.Duration, part float64) {
 	known := x.of(r.ID())
+	if !r.Serving() {
+		known.promises, known.waited = 0, 0
+	}
 	for kind, search := range kinds {
-		if kind == 0 || whole || !r.Serving() {
-			if kind == 0 {
-				search = known.again.Begin(whole)
-			}
-			var newest *newest
-			if !x.o.Policy.counts.only(keepAll) {
-				newest = x.countNewest(r, kind)
-			}
-			p := newPace(x.o.Clock.Now(), within, known.found[kind])
-			if first := time.Duration(part * float64(p.of(pieceEnded))); first > 0 && known.found[kind] > 0 && r.Serving() && !x.pause(first) {
-				return
-			}
-			found, waiting, _ := x.round(r, search, newest, may, p)
-			known.found[kind] = found
-			x.waits(r.ID(), known, kind, waiting)
+		if kind == 1 && n < known.promises {
+			continue
+		}
+		if kind == 0 {
+			search = known.again.Begin(n%wholeEvery == 0)
+		}
+		var newest *newest
+		if !x.o.Policy.counts.only(keepAll) {
+			newest = x.countNewest(r, kind)
+		}
+		p := newPace(x.o.Clock.Now(), within, known.found[kind])
+		if first := time.Duration(part * float64(p.of(pieceEnded))); first > 0 && known.found[kind] > 0 && r.Serving() && !x.pause(first) {
+			return
+		}
+		found, waiting, _ := x.round(r, search, newest, may, p)
+		known.found[kind] = found
+		x.waits(r.ID(), known, kind, waiting)
+		if kind == 1 && r.Serving() {
+			known.later(n)
 		}
 	}
+}
+
+// later has the promises, which round n has read, wait.
+func (known *progress) later(n int) {
+	if known.found[1] > 0 {
+		known.waited = 0
+	}
+	known.waited = min(max(2*known.waited, wholeEvery), promisesEvery)
+	known.promises = n + known.waited
 }
 
 // of is what rounds know of a partition.
@@ -345,7 +365,7 @@ func mayFollow(r Replica, err error) bool {
 // to purges of their own; ok is false when the round has to end.
 func purgeMany(ctx context.Context, r Replica, found []query.Ended) (purged int, left []query.Ended, ok bool) {
 	for len(found) > 0 {
-		many := &commandv1.PurgeMany{}
+		many := &commandv1.PurgeMany{Class: uint32(found[0].Class), CreatedMs: found[0].CreatedMS}
 		for _, e := range found {
 			if len(many.Purges) == machine.MaxPurges || e.Namespace != found[0].Namespace {
 				break

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,8 @@ type partition struct {
 	noMany bool
 	leaves map[string]bool
 	tried  int
+	// follows: another node leads the partition.
+	follows bool
 	// commands counts the purges of many, singles those of one.
 	commands, singles int
 }
@@ -57,7 +60,7 @@ func (p *partition) settled(ns, id string, settledMS int64) {
 }
 
 func (p *partition) ID() uint32                            { return p.id }
-func (p *partition) Serving() bool                         { return true }
+func (p *partition) Serving() bool                         { return !p.follows }
 func (p *partition) View(f func(state.Reader) error) error { return f(p.r) }
 
 // Peek has f fail at its first read, and runs it again.
@@ -92,6 +95,11 @@ func (p *partition) Propose(_ context.Context, cmd *commandv1.Command) (*command
 	}
 	if many := cmd.GetPurgeMany(); many != nil {
 		p.commands++
+		if first := p.listed[cmd.Namespace+"/"+many.Purges[0].Id]; first != nil && first[0] == byte(keys.Visibility) {
+			if at := keys.VisibilityOf(cmd.Namespace, keys.VisibilityClass(many.Class), many.CreatedMs, many.Purges[0].Id); !bytes.Equal(first, at) {
+				return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%x is not where the listing has it", at)
+			}
+		}
 		if n := len(many.Purges); n > machine.MaxPurges {
 			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d purges in one command", n)
 		}
@@ -193,6 +201,38 @@ func TestWholeRounds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPromisesRarely: promises are read ever more rarely while none is to be purged, and at once by a new leader.
+func TestPromisesRarely(t *testing.T) {
+	now := time.UnixMilli(0).Add(1000 * time.Hour)
+	p := newPartition()
+	x := New(Options{Policy: mustParse(t, "1h"), Partitions: func() int { return 1 }, Clock: &paced{now: now}, Lifetime: t.Context(), Log: slog.New(slog.DiscardHandler)})
+	var purged []int
+	for n := range 1000 {
+		if n == 100 || n == 700 || n == 999 {
+			p.settled("a", fmt.Sprint("p", n), 0)
+		}
+		p.follows = n == 998
+		before := x.Status().Purged
+		x.both(p, n, true, time.Minute, 0)
+		if x.Status().Purged > before {
+			purged = append(purged, n)
+		}
+	}
+	// After rounds 0, 30, 90 they wait for 120; after 210 for 30, after 240, 300, 420 and 660 for 240.
+	if want := []int{210, 900, 999}; !slices.Equal(purged, want) {
+		t.Errorf("rounds %v have purged, want %v", purged, want)
+	}
+}
+
+func mustParse(t *testing.T, rules ...string) Policy {
+	t.Helper()
+	policy, err := ParsePolicy(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
 }
 
 // A cluster whose members may not know purges keeps everything. The log says so once, and again when that is over.

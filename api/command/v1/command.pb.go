@@ -998,7 +998,11 @@ func (*Command_ImportHistory) isCommand_Kind() {}
 type PurgeMany struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64, each without a namespace and a request of its own.
-	Purges        []*v1.PurgeRequest `protobuf:"bytes,1,rep,name=purges,proto3" json:"purges,omitempty"`
+	Purges []*v1.PurgeRequest `protobuf:"bytes,1,rep,name=purges,proto3" json:"purges,omitempty"`
+	// Where the listing has the first of them: its class, 0 if that is not known, and when it was created. It saves reads, and decides
+	// nothing: a member that does not know it purges the same.
+	Class         uint32 `protobuf:"varint,2,opt,name=class,proto3" json:"class,omitempty"`
+	CreatedMs     int64  `protobuf:"varint,3,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1038,6 +1042,20 @@ func (x *PurgeMany) GetPurges() []*v1.PurgeRequest {
 		return x.Purges
 	}
 	return nil
+}
+
+func (x *PurgeMany) GetClass() uint32 {
+	if x != nil {
+		return x.Class
+	}
+	return 0
+}
+
+func (x *PurgeMany) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
 }
 
 // UnblocksDelivered removes unblocks that have reached their addresses. A leader proposes it; what is gone is ignored.
@@ -6030,9 +6048,12 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x0fdelete_schedule\x18_ \x01(\v2!.perdure.v1.DeleteScheduleRequestH\x00R\x0edeleteSchedule\x12O\n" +
 	"\x10advance_schedule\x18` \x01(\v2\".perdure.v1.AdvanceScheduleRequestH\x00R\x0fadvanceSchedule\x12I\n" +
 	"\x0eimport_history\x18d \x01(\v2 .perdure.v1.ImportHistoryRequestH\x00R\rimportHistoryB\x06\n" +
-	"\x04kind\"=\n" +
+	"\x04kind\"r\n" +
 	"\tPurgeMany\x120\n" +
-	"\x06purges\x18\x01 \x03(\v2\x18.perdure.v1.PurgeRequestR\x06purges\"O\n" +
+	"\x06purges\x18\x01 \x03(\v2\x18.perdure.v1.PurgeRequestR\x06purges\x12\x14\n" +
+	"\x05class\x18\x02 \x01(\rR\x05class\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x03 \x01(\x03R\tcreatedMs\"O\n" +
 	"\x11UnblocksDelivered\x12:\n" +
 	"\bunblocks\x18\x01 \x03(\v2\x1e.perdure.command.v1.UnblockRefR\bunblocks\"T\n" +
 	"\n" +

@@ -38,11 +38,11 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge of many: what is named twice is read again",
-		From: "x.h, x.leaves = x.leaves[i], x.leaves[i+1:]", To: "x.h = x.leaves[i]", Tests: "TestPurgeManyByListing",
+		From: "x.leaves = x.leaves[1:] // as", To: "// as", Tests: "TestPurgeManyByListing",
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge of many: the listing is read once",
-		From: "x.h.Leaf && x.leaves == nil &&", To: "x.h.Leaf &&", Tests: "TestPurgeManyByListing",
+		From: "x.h.Leaf && !x.followed &&", To: "x.h.Leaf &&", Tests: "TestPurgeManyByListing",
 	},
 	{
 		File: "fsm/machine/execution.go", Rule: "leaf: each event is looked at",
@@ -100,6 +100,18 @@ var purgeBugs = []mutation.Bug{
 		From: "case !h.Status.Terminal():", To: "case !h.Status.Terminal() && h.ID == \"\":", Tests: "TestVerifyFindsWhatIsPlanted", Long: true, Pkg: "cmd/perdure",
 	},
 	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: the listing is read from where the command says",
+		From: "closedStatus(class) != 0 && many.Class <=", To: "closedStatus(class) == 77 && many.Class <=", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "fsm/machine/purge_many.go", Rule: "purges of many: a class is no part of a number",
+		From: " && many.Class <= uint32(keys.Cancelled) {", To: " {", Tests: "TestPurgeManyByListing",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: a purge of many says where the listing has the first",
+		From: "Class: uint32(found[0].Class), ", To: "", Tests: "TestPurgesOfMany",
+	},
+	{
 		File: "fsm/machine/purge_many.go", Rule: "purges of many: their number is bounded",
 		From: "n == 0 || n > MaxPurges {", To: "n == 0 {", Tests: "TestPurgeManyRefused",
 	},
@@ -145,7 +157,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: promises of clients have a count",
-		From: "\t\t\tif !x.o.Policy.counts.only(keepAll) {\n", To: "\t\t\tif kind == 0 && !x.o.Policy.counts.only(keepAll) {\n", Tests: "TestKeepPromises",
+		From: "\t\tif !x.o.Policy.counts.only(keepAll) {\n", To: "\t\tif kind == 0 && !x.o.Policy.counts.only(keepAll) {\n", Tests: "TestKeepPromises",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: nothing is proposed that a member may not know",
@@ -181,8 +193,16 @@ var purgeBugs = []mutation.Bug{
 		From: "return max(least, ", To: "return max(min(least, 0), ", Tests: "TestPaceOfMany",
 	},
 	{
+		File: "partition/retention/retention.go", Rule: "retention: promises wait no longer once some are purged",
+		From: "\t\tknown.waited = 0\n\t}\n\tknown.waited = min(", To: "\t}\n\tknown.waited = min(", Tests: "TestPromisesRarely",
+	},
+	{
+		File: "partition/retention/retention.go", Rule: "retention: a new leader reads the promises",
+		From: "known.promises, known.waited = 0, 0", To: "known.waited = 0", Tests: "TestPromisesRarely",
+	},
+	{
 		File: "partition/retention/retention.go", Rule: "retention: a round expects what the one before has found",
-		From: "\t\t\tknown.found[kind] = found\n", To: "\t\t\tknown.found[kind] = min(found, 1)\n", Tests: "TestPace",
+		From: "\t\tknown.found[kind] = found\n", To: "\t\tknown.found[kind] = min(found, 1)\n", Tests: "TestPace",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: a piece goes on where the last one ended",
@@ -275,10 +295,10 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: at times the whole listing is read",
-		From: "known.again.Begin(whole)", To: "known.again.Begin(false)", Tests: "TestWholeRounds",
+		From: "known.again.Begin(n%wholeEvery == 0)", To: "known.again.Begin(false)", Tests: "TestWholeRounds",
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge: the listing is read up to what is purged",
-		From: "return read < x.most && len(asked) > 0", To: "return read < x.most", Tests: "TestPurgeManyReadsWhatItNames",
+		From: "return read < most && len(asked) > 0", To: "return read < most", Tests: "TestPurgeManyReadsWhatItNames",
 	},
 }
