@@ -38,7 +38,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge of many: what is named twice is read again",
-		From: "x.leaves = x.leaves[1:] // as", To: "// as", Tests: "TestPurgeManyByListing",
+		From: "x.leaves = x.leaves[1:] // as nearly always\n\t\t} else {\n\t\t\tx.leaves = slices.Delete(x.leaves, i, i+1)\n", To: "_ = i\n\t\t} else {\n\t\t\t_ = i\n", Tests: "TestPurgeManyByListing",
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "purge of many: the listing is read once",
