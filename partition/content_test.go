@@ -71,7 +71,11 @@ func TestSnapshotRefusedForDisk(t *testing.T) {
 
 	space.free.Store(testReserve + testReserve/2)
 	waitLevel(t, away, disk.Low)
-	_, err := away.rebuilder.Rebuild(bg(t), 0)
+	var err error
+	waitFor(t, "a leader to copy from", func() bool {
+		_, err = away.rebuilder.Rebuild(bg(t), 0)
+		return !strings.Contains(fmt.Sprint(err), "no leader among the others")
+	}, func() string { return fmt.Sprint(err) })
 	if reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || !strings.Contains(fmt.Sprint(err), "does not fit the disk of node n3") {
 		t.Errorf("rebuilt on a low disk: %v", err)
 	}
