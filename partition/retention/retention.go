@@ -7,8 +7,9 @@
 //
 // It owns the policy and the pace: it reads a partition's listing and its promises in pieces, at a bounded share of the time and in a
 // few partitions at once, and proposes purges of what is over, many in one command. It spreads them over the time between two rounds.
-// What takes more than such a command may read, or what it does not delete, gets a command of its own. The state machine checks each
-// again and deletes it. A crash loses only the position and what rounds have left; the next round reads everything.
+// It proposes a single purge for each that such a command leaves: the execution has too many entries, or other executions belong to it.
+// The state machine checks each again and deletes it. A crash loses only the position and what rounds have left; the next round reads
+// everything.
 package retention
 
 import (
