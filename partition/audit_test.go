@@ -2,6 +2,7 @@ package partition
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -130,6 +131,17 @@ func (c *census) one(key, value []byte) error {
 	case keys.Notify:
 		name, _, err := cut2(key)
 		c.notifies = append(c.notifies, name)
+		return err
+	case keys.Header:
+		h, err := state.DecodeHeader(slices.Clone(value))
+		if t, ok := h.InlineTask(); err == nil && ok {
+			c.tasks[h.ID] = t
+		}
+		for _, value := range h.InlineEntries() {
+			e, bad := journal.DecodeEntry(value)
+			err = errors.Join(err, bad)
+			c.journals[h.ID] = append(c.journals[h.ID], e)
+		}
 		return err
 	case keys.Journal:
 		e, err := journal.DecodeEntry(slices.Clone(value))

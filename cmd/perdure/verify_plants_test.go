@@ -213,6 +213,7 @@ func plantings() []planting {
 		}, "its purge at 5 is not in the index"},
 		{"a sweep that no execution has", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineSweep, 5, "default", "done"), none) }, "swept then"},
 		{"a sweep without its deadline", audit.RuleDeadline, "failed", "", -1, func(s *plot) {
+			s.rows("failed")
 			s.header("failed", func(h *state.Header) { h.Former, h.Generation, h.SweepAt, h.Sweep = h.Incarnation-1, 1, 77, []byte{1} })
 		}, "its sweep at 77 is not in the index"},
 		{"children that no execution reaches", audit.RuleDeadline, "sleeping", "", -1, func(s *plot) {

@@ -83,9 +83,35 @@ func (s *plot) below(prefix []byte) (found [][]byte) {
 	return found
 }
 
+// rows gives an execution rows for what is inline in its header, as one has that took longer.
+func (s *plot) rows(id string) {
+	s.t.Helper()
+	value, closer, err := s.db.Get(of(keys.Header, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return
+	}
+	s.must(err)
+	h, err := state.DecodeHeader(slices.Clone(value))
+	s.must(errors.Join(err, closer.Close()))
+	task, ok := h.InlineTask()
+	if !ok {
+		return
+	}
+	s.put(of(keys.Task, id), recovery.AppendTask(nil, task))
+	for seq, entry := range h.InlineEntries() {
+		s.put(keys.JournalEntry("default", id, h.Incarnation, uint64(seq)), entry)
+	}
+	h.Inline = ""
+	s.put(of(keys.Header, id), h.Encode())
+	class := map[journal.Status]keys.VisibilityClass{
+		journal.StatusCompleted: keys.Completed, journal.StatusFailed: keys.Failed, journal.StatusCancelled: keys.Cancelled}[h.Status]
+	s.put(keys.VisibilityOf("default", class, h.CreatedMS, id), state.ListingClosed(&h))
+}
+
 // entry is the key of a journal entry.
 func (s *plot) entry(id string, seq int) []byte {
 	s.t.Helper()
+	s.rows(id)
 	return s.below(of(keys.Journal, id))[seq]
 }
 
@@ -112,6 +138,7 @@ func (s *plot) header(id string, change func(h *state.Header)) (h state.Header) 
 
 func (s *plot) task(id string, change func(t *recovery.Task)) {
 	s.t.Helper()
+	s.rows(id)
 	task, err := recovery.DecodeTask(s.get(of(keys.Task, id)))
 	s.must(err)
 	change(&task)
@@ -154,6 +181,7 @@ func (s *plot) end(run string, node int, old, new string) {
 // replace changes the first entry of a journal that is of a kind, and keeps its time.
 func (s *plot) replace(id string, kind journal.Kind, change func(ev journal.Event) journal.Event) {
 	s.t.Helper()
+	s.rows(id)
 	for _, key := range s.below(of(keys.Journal, id)) {
 		e, err := journal.DecodeEntry(s.get(key))
 		s.must(err)

@@ -37,6 +37,10 @@ func (a *auditor) header(key, value []byte) {
 		a.report.Open++
 	}
 	a.here(ns, h.ID)
+	if h.Inline != "" {
+		a.inline(ns, h)
+		return
+	}
 	if a.Has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
 		return
 	}

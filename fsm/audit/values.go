@@ -27,6 +27,7 @@ import (
 //	  digest, parent, tags, times
 //	status, length                 header, fold of the journal                    headerOfJournal
 //	end and result of a run        last journal entry, promise                    ending
+//	task and journal inline        header, and no rows of them                    inline
 //	closing time                   header, last entry, promise                    headerOfJournal, ending
 //	answer to the last commit      header, status                                 headerOfPromise
 //	wait                           journal, task, callbacks                       execution, callbacks, recovery.CheckTask
@@ -333,7 +334,7 @@ func (a *auditor) childElsewhere(ns string, parent state.Header, r journal.Recor
 
 // startedWith compares an execution with the invocation that its parent's journal has of it.
 func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.Recorded) {
-	b, _ := a.Get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
+	b, _ := a.Entry(ns, &child, 0)
 	e, err := journal.DecodeEntry(b)
 	if err != nil {
 		return // reported with its own journal

@@ -56,7 +56,11 @@ func has(r state.Must, ns, tree string, h state.Header, rec *perdurev1.HistoryRe
 	}
 	rows, err := rowsOf(ns, tree, rec, h.Incarnation)
 	for _, row := range rows {
-		if value, ok := r.Get(row.Key); !ok || !bytes.Equal(value, row.Value) {
+		value, ok := r.Get(row.Key)
+		if !ok && rec.GetEvent() != nil {
+			value, ok = r.Entry(ns, &h, rec.GetEvent().GetEntry().GetSeq())
+		}
+		if !ok || !bytes.Equal(value, row.Value) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -9,7 +10,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
@@ -173,8 +173,8 @@ func (t *txn) pauseOf(ex *execution, attempt uint32) int64 {
 // signalsOf reads the signals that were delivered to an execution, without the timeouts of its waits. ok is
 // false if they are more than a new incarnation takes over.
 func (t *txn) signalsOf(ex *execution) (out []journal.SignalDelivered, ok bool) {
-	prefix, size := keys.JournalPrefix(ex.ns, ex.h.ID, ex.h.Incarnation), 0
-	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	size := 0
+	t.journalEntries(ex, 0, math.MaxUint64, func(key, value []byte) bool {
 		kind, err := journal.KindOf(value)
 		if err == nil && kind == journal.KindSignalDelivered {
 			var entry journal.Entry

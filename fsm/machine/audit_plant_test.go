@@ -39,6 +39,23 @@ func (s *plot) get(key []byte) []byte {
 func (s *plot) put(key, value []byte) { s.state.Apply([]state.Write{{Key: key, Value: value}}) }
 func (s *plot) drop(key []byte)       { s.get(key); s.state.Apply([]state.Write{{Key: key}}) }
 
+// rows gives an execution rows for what is inline in its header, as one has that took longer.
+func (s *plot) rows(objectID string) {
+	s.t.Helper()
+	h, _ := state.Must{From: s.state}.Header(ns, objectID)
+	task, ok := h.InlineTask()
+	if !ok {
+		return
+	}
+	s.put(keys.Of(keys.Task, ns, objectID), recovery.AppendTask(nil, task))
+	for seq, entry := range h.InlineEntries() {
+		s.put(keys.JournalEntry(ns, objectID, h.Incarnation, uint64(seq)), entry)
+	}
+	h.Inline = ""
+	s.put(keys.Of(keys.Header, ns, objectID), h.Encode())
+	s.put(keys.VisibilityOf(ns, closedClass(h.Status), h.CreatedMS, objectID), state.ListingClosed(&h))
+}
+
 func (s *plot) promise(objectID string, change func(*recovery.Promise)) {
 	s.t.Helper()
 	key := keys.Of(keys.Promise, ns, objectID)
@@ -53,6 +70,7 @@ func (s *plot) promise(objectID string, change func(*recovery.Promise)) {
 func (s *plot) task(objectID string, change func(*recovery.Task)) {
 	s.t.Helper()
 	key := keys.Of(keys.Task, ns, objectID)
+	s.rows(objectID)
 	task, err := recovery.DecodeTask(s.get(key))
 	if err != nil {
 		s.t.Fatal(err)
@@ -82,9 +100,25 @@ func (s *plot) header(objectID string, change func(*state.Header)) {
 	s.put(keys.Of(keys.Header, ns, objectID), h.Encode())
 }
 
+// inline changes the entries that are inline in a header.
+func (s *plot) inline(objectID string, change func(entries [][]byte) [][]byte) {
+	s.t.Helper()
+	s.header(objectID, func(h *state.Header) {
+		task, ok := h.InlineTask()
+		var all []byte
+		for _, entry := range change(h.InlineEntries()) {
+			all = state.AppendInline(all, entry)
+		}
+		if !ok || !h.SetInline(task, all) {
+			s.t.Fatalf("%q has nothing inline", objectID)
+		}
+	})
+}
+
 // event replaces an entry of a journal, or drops it.
 func (s *plot) event(objectID string, seq uint64, ev journal.Event) {
 	s.t.Helper()
+	s.rows(objectID)
 	key := keys.JournalEntry(ns, objectID, s.readHeader(objectID).Incarnation, seq)
 	if ev == nil {
 		s.drop(key)
@@ -187,6 +221,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.put(key, s.get(key)[:7])
 		}},
 		{"an entry that is none", audit.RuleDamaged, "done", func(s *plot) {
+			s.rows(name("done"))
 			s.put(keys.JournalEntry(ns, name("done"), s.readHeader(name("done")).Incarnation, 1), []byte("nonsense"))
 		}},
 		{"a key of no family", audit.RuleDamaged, "", func(s *plot) { s.put([]byte{0x99, 1}, []byte{}) }},
@@ -200,7 +235,31 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a header under another's key", audit.RuleMisplaced, "done", func(s *plot) {
 			s.put(keys.Of(keys.Header, ns, name("done")), s.get(keys.Of(keys.Header, ns, name("failed"))))
 		}},
+		{"an entry inline that is none", audit.RuleDamaged, "done", func(s *plot) {
+			s.inline(name("done"), func(entries [][]byte) [][]byte { entries[1] = []byte("nonsense"); return entries })
+		}},
+		{"an entry inline in another's place", audit.RuleMisplaced, "done", func(s *plot) {
+			s.inline(name("done"), func(entries [][]byte) [][]byte { entries[2] = entries[1]; return entries })
+		}},
+		{"an end inline before the end", journal.RuleTerminalIsLast, "done", func(s *plot) {
+			s.inline(name("done"), func(entries [][]byte) [][]byte {
+				entries[1] = journal.AppendEntry(nil, journal.Entry{Seq: 1, Event: journal.ExecutionCompleted{}})
+				return entries
+			})
+		}},
+		{"a task inline, and a row", audit.RuleHeader, "done", func(s *plot) {
+			task, _ := new(s.readHeader(name("done"))).InlineTask()
+			s.put(keys.Of(keys.Task, ns, name("done")), recovery.AppendTask(nil, task))
+		}},
+		{"a journal inline, and a row", audit.RuleHeader, "done", func(s *plot) {
+			h := s.readHeader(name("done"))
+			s.put(keys.JournalEntry(ns, h.ID, h.Incarnation, 0), h.InlineEntries()[0])
+		}},
+		{"a task inline of another target", recovery.OrphanTasks, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.Target = "g" })
+		}},
 		{"an entry under another's number", audit.RuleMisplaced, "done", func(s *plot) {
+			s.rows(name("done"))
 			incarnation := s.readHeader(name("done")).Incarnation
 			s.put(keys.JournalEntry(ns, name("done"), incarnation, 2), s.get(keys.JournalEntry(ns, name("done"), incarnation, 1)))
 		}},
@@ -399,6 +458,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			})
 		}},
 		{"a child of another input", audit.RuleInput, "called:0", func(s *plot) {
+			s.rows(name("called") + ":0")
 			e, _ := journal.DecodeEntry(s.get(keys.JournalEntry(ns, name("called")+":0", s.readHeader(name("called")+":0").Incarnation, 0)))
 			started := e.Event.(journal.ExecutionStarted)
 			started.Input = []byte("else")

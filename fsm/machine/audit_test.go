@@ -87,6 +87,15 @@ func takeCensus(r state.Reader) *census {
 			if !bytes.Equal(h.Encode(), value) {
 				c.problem("the header of %q is not encoded canonically", h.ID)
 			}
+			if t, ok := h.InlineTask(); ok {
+				if _, twice := c.tasks[h.ID]; twice {
+					c.problem("the task of %q is inline, and has a row", h.ID)
+				}
+				c.tasks[h.ID] = t
+			}
+			for seq, value := range h.InlineEntries() {
+				c.entry(keys.JournalEntry(ns, h.ID, h.Incarnation, uint64(seq)), value)
+			}
 		case keys.Journal:
 			c.entry(key, value)
 		case keys.Deadline:

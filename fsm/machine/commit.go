@@ -10,7 +10,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
@@ -167,19 +166,18 @@ const answerBytes = 8 << 20
 // stops reading at the limit.
 func (t *txn) entries(ex *execution, from, to uint64, limit int) (out []*perdurev1.JournalEntry, fits bool) {
 	fits = true
-	t.scan(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, from), keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, to),
-		func(key, value []byte) bool {
-			if limit -= len(value); limit < 0 {
-				fits = false
-				return false
-			}
-			entry, err := journal.DecodeEntry(append([]byte(nil), value...))
-			if err != nil {
-				state.PanicCorrupt("journal", key, err)
-			}
-			out = append(out, wire.EncodeEntry(entry))
-			return true
-		})
+	t.journalEntries(ex, from, to, func(key, value []byte) bool {
+		if limit -= len(value); limit < 0 {
+			fits = false
+			return false
+		}
+		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		if err != nil {
+			state.PanicCorrupt("journal", key, err)
+		}
+		out = append(out, wire.EncodeEntry(entry))
+		return true
+	})
 	return out, fits
 }
 

@@ -3,6 +3,7 @@ package machine
 import (
 	"container/list"
 	"errors"
+	"math"
 	"strconv"
 
 	"perdure/api"
@@ -28,6 +29,8 @@ type execution struct {
 	started journal.Event
 	// waited are the entries since the commit that waits, in memory until the task is acquired; see afterWait.
 	waited *waited
+	// short are the entries of a journal that may become inline.
+	short shortJournal
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
 	// alone is the incarnation of which it is known that no promise had an id below the execution's when an operation
@@ -35,10 +38,10 @@ type execution struct {
 	alone uint64
 	// dirty: the transaction's commit must write the header.
 	dirty bool
-	// touched: the execution is on the transaction's list. born says that this transaction created it.
-	touched bool
-	born    bool
-	place   *list.Element
+	// touched: the execution is on the transaction's list. born says that this transaction created it, ending that it has
+	// closed it, and has not listed it since: see inlineEnded.
+	touched, born, ending bool
+	place                 *list.Element
 	// size is what the cache counts for it.
 	size int
 }
@@ -100,7 +103,7 @@ func (c *execCache) lose(ex *execution) {
 // operations.
 func (c *execCache) resize(ex *execution) {
 	c.bytes -= ex.size
-	ex.size = ex.j.Size() + ex.run.size() + ex.waited.size()
+	ex.size = ex.j.Size() + ex.run.size() + ex.waited.size() + cap(ex.short.bytes)
 	c.bytes += ex.size
 }
 
@@ -178,11 +181,13 @@ func (t *txn) history(ex *execution) *journal.State {
 // readJournal builds the guard state from the stored journal.
 func (t *txn) readJournal(ex *execution) *journal.State {
 	j, h := newJournal(ex.h.ID), &ex.h
-	prefix := keys.JournalPrefix(ex.ns, h.ID, h.Incarnation)
-	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	t.journalEntries(ex, 0, math.MaxUint64, func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err == nil {
 			err = j.Append(entry.Seq, entry.Event)
+		}
+		if h.Leaf {
+			ex.short.add(entry.Seq, value)
 		}
 		if err != nil {
 			state.PanicCorrupt("journal", key, err)
@@ -190,7 +195,7 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 		return true
 	})
 	if j.NextSeq() != h.Events || j.Status() != h.Status {
-		state.PanicCorrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
+		state.PanicCorrupt("journal", keys.JournalPrefix(ex.ns, h.ID, h.Incarnation), errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
 			", the header says "+strconv.FormatUint(h.Events, 10)+" and "+h.Status.String()))
 	}
 	return j
@@ -205,10 +210,20 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	}
 	a := &t.m.arena
 	b := a.close(journal.AppendEntry(a.open(), journal.Entry{Seq: seq, Time: t.now, Event: ev}))
-	t.put(a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq)), b)
+	row := a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq))
+	if t.m.feature >= state.LevelInline {
+		t.putFresh(row, b) // an early end removes it
+	} else {
+		t.put(row, b)
+	}
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.h.Leaf = ex.h.Leaf && state.IsRecord(ev)
 	ex.dirty = true
+	if ex.h.Leaf && t.m.feature >= state.LevelInline {
+		ex.short.add(seq, b)
+	} else {
+		ex.short = shortJournal{}
+	}
 	if ex.waited != nil {
 		ex.waited = ex.waited.add(journal.Entry{Seq: seq, Time: t.now, Event: ev})
 	}
@@ -328,7 +343,9 @@ func (t *txn) close(ex *execution) {
 	ex.h.Leaf = ex.h.Leaf && ex.h.CleanupMS == 0
 	ex.dirty = true
 	t.remove(t.visibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	t.listEnd(ex)
+	if ex.ending = t.mayInline(ex); !ex.ending {
+		t.listEnd(ex)
+	}
 }
 
 // listEnd writes the listing entry of an ended execution.

@@ -73,7 +73,7 @@ func (s *executionRefinement) observe(p *part, entry *commandv1.Entry, res *Resu
 		}
 		n := &novelty{h: h, begins: from == 0}
 		for seq := from; seq < h.Events; seq++ {
-			b, _, _ := p.state.Get(keys.JournalEntry(ns, h.ID, h.Incarnation, seq))
+			b, _ := state.Must{From: p.state}.Entry(ns, &h, seq)
 			e, err := journal.DecodeEntry(b)
 			if err != nil {
 				s.t.Fatalf("entry %d of %s: %v", seq, h.ID, err)

@@ -63,7 +63,14 @@ func (w *world) imports(tree string, records []*perdurev1.HistoryRecord) (existe
 	return w.do(importHistoryCmd(tree, records)).GetImportHistory().Existed
 }
 
+// sameRecords compares two exports. A journal that is inline comes with its header.
 func sameRecords(a, b []*perdurev1.HistoryRecord) bool {
+	inOrder := func(records []*perdurev1.HistoryRecord) []*perdurev1.HistoryRecord {
+		return slices.SortedStableFunc(slices.Values(records), func(x, y *perdurev1.HistoryRecord) int {
+			return strings.Compare(fmt.Sprintf("%T %s", x.Kind, histories.IDOf(x)), fmt.Sprintf("%T %s", y.Kind, histories.IDOf(y)))
+		})
+	}
+	a, b = inOrder(a), inOrder(b)
 	return slices.EqualFunc(a, b, func(x, y *perdurev1.HistoryRecord) bool { return proto.Equal(x, y) })
 }
 

@@ -165,7 +165,7 @@ func (t *txn) keepEntry(ex *execution, e journal.Entry) {
 // firstEntry reads the first entry of an execution's journal.
 func (t *txn) firstEntry(ex *execution) journal.ExecutionStarted {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
-	b, ok := t.get(key)
+	b, ok := state.Must{From: t}.Entry(ex.ns, &ex.h, 0)
 	if !ok {
 		state.PanicCorrupt("journal", key, &state.CorruptError{What: "journal", Key: key, Detail: "no first entry"})
 	}

@@ -53,7 +53,7 @@ func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	if err := t.mayPurge(ex, req); err != nil {
 		return nil, err
 	}
-	if t.purgeLeaf(ex) {
+	if t.purgeLeaf(ex, ex.h.Inline != "") {
 		return purged(perdurev1.PurgeState_PURGE_STATE_DELETED), nil
 	}
 	ex.h.Purge = purgeBegin
@@ -221,18 +221,21 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 
 // purgeLeaf deletes an execution of which the state has nothing but its own objects and its journal: the journal names no operation
 // that has rows of its own. The header says so, or one pass over the journal. It does what purge does, with at most one read of a
-// range instead of a read for each family. false: nothing was deleted.
-func (t *txn) purgeLeaf(ex *execution) bool {
+// range instead of a read for each family. inline: the header has the task and the journal. false: nothing was deleted.
+func (t *txn) purgeLeaf(ex *execution, inline bool) bool {
 	ns, h := ex.ns, ex.h
 	if h.Kind != state.KindFunction || h.Generation != 0 || h.CleanupChild != 0 || h.Events > sweepBudget {
 		return false
 	}
 	found, a := make([][]byte, 0, h.Events), &t.m.arena
-	if h.Leaf {
+	switch {
+	case inline:
+		return t.eraseLeaf(ex, nil, inline)
+	case h.Leaf:
 		for seq := range h.Events {
 			found = append(found, a.close(keys.AppendJournalEntry(a.open(), ns, h.ID, h.Incarnation, seq)))
 		}
-		return t.eraseLeaf(ex, found)
+		return t.eraseLeaf(ex, found, inline)
 	}
 	t.scan(t.of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
 		if !isRecord(key, value) {
@@ -242,15 +245,15 @@ func (t *txn) purgeLeaf(ex *execution) bool {
 		found = append(found, a.close(append(a.open(), key...)))
 		return true
 	})
-	return uint64(len(found)) == h.Events && t.eraseLeaf(ex, found)
+	return uint64(len(found)) == h.Events && t.eraseLeaf(ex, found, inline)
 }
 
 // eraseLeaf deletes a leaf with its journal, unless more than one command may notify waits for its end: then it returns false.
-func (t *txn) eraseLeaf(ex *execution, entries [][]byte) bool {
+func (t *txn) eraseLeaf(ex *execution, entries [][]byte, inline bool) bool {
 	if !t.released(ex.ns, ex.h.ID, erased) {
 		return false
 	}
-	t.eraseEnded(ex)
+	t.eraseEnded(ex, inline)
 	for _, key := range entries {
 		t.remove(key)
 	}
@@ -258,14 +261,17 @@ func (t *txn) eraseLeaf(ex *execution, entries [][]byte) bool {
 }
 
 // eraseEnded deletes an ended execution of a function, except its journal. It does what erase does, without reading the promise,
-// which is settled, and the task, which every function has.
-func (t *txn) eraseEnded(ex *execution) {
+// which is settled, and the task, which every function has, in a row unless it is inline.
+func (t *txn) eraseEnded(ex *execution, inline bool) {
 	ns, h := ex.ns, ex.h
 	t.detach(ex)
 	t.remove(t.visibilityOf(ns, closedClass(h.Status), h.CreatedMS, h.ID))
 	t.dropDeadlines(ns, &h)
 	t.dropNotification(ns, h.ID)
-	for _, family := range []keys.Family{keys.Promise, keys.Task, keys.Header} {
+	if !inline {
+		t.remove(t.of(keys.Task, ns, h.ID))
+	}
+	for _, family := range []keys.Family{keys.Promise, keys.Header} {
 		t.remove(t.of(family, ns, h.ID))
 	}
 	t.forgetLast()

@@ -54,28 +54,37 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 
 // purgeMany is what the purges of one command share.
 type purgeMany struct {
-	execution // memory for those that are not in the cache
+	execution      // memory for those that are not in the cache
+	inline    bool // of execution: its header, of which the listing has a part, has the task and the journal
 	// leaves are headers of those that the listing has from where the command says on, and of those after the first leaf that is not
 	// among these, as far as purges ask for them. most bounds the entries of the listing that are read for each.
-	leaves   []state.Header
+	leaves   []listedLeaf
 	most     int
 	followed bool // the second has been read
 	// asked are the purges that follow the one in progress.
 	asked []*perdurev1.PurgeRequest
 }
 
+// listedLeaf is what the listing has of the header of a leaf.
+type listedLeaf struct {
+	state.Header
+	inline bool
+}
+
 // readHeader reads the header of an execution that is not in the cache. Retention names executions in the order of the listing,
 // so one range of that has most of them, and a read of each is saved.
 func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
-	if i := slices.IndexFunc(x.leaves, func(h state.Header) bool { return h.ID == objectID }); i >= 0 {
-		if x.h = x.leaves[i]; i == 0 {
+	if i := slices.IndexFunc(x.leaves, func(l listedLeaf) bool { return l.ID == objectID }); i >= 0 {
+		if x.h, x.inline = x.leaves[i].Header, x.leaves[i].inline; i == 0 {
 			x.leaves = x.leaves[1:] // as nearly always
 		} else {
 			x.leaves = slices.Delete(x.leaves, i, i+1)
 		}
 		return true
 	}
-	if x.h, ok = t.stored().Header(x.ns, objectID); ok && x.h.Leaf && !x.followed && x.h.Status.Terminal() {
+	x.h, ok = t.stored().Header(x.ns, objectID)
+	x.inline = x.h.Inline != ""
+	if ok && x.h.Leaf && !x.followed && x.h.Status.Terminal() {
 		x.followed = true
 		class := closedClass(x.h.Status)
 		x.leaves = append(x.leaves, t.leavesFrom(keys.After(t.visibilityOf(x.ns, class, x.h.CreatedMS, x.h.ID)), x.ns, class, x.asked, x.most)...)
@@ -85,8 +94,8 @@ func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
 
 // leavesFrom reads leaves of a class from the listing, from a key to the last one that is asked for: behind it there may be nothing but
 // what was deleted, which a scan passes key by key. It reads so many entries at most.
-func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, asked []*perdurev1.PurgeRequest, most int) []state.Header {
-	leaves, read := make([]state.Header, 0, most), 0
+func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, asked []*perdurev1.PurgeRequest, most int) []listedLeaf {
+	leaves, read := make([]listedLeaf, 0, most), 0
 	if len(asked) == 0 {
 		return leaves
 	}
@@ -101,10 +110,10 @@ func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, ask
 			state.PanicCorrupt("listing", key, err)
 		}
 		if end.Leaf {
-			leaves = append(leaves, state.Header{
+			leaves = append(leaves, listedLeaf{state.Header{
 				ID: objectID, Incarnation: end.Incarnation, Kind: state.KindFunction, Status: closedStatus(class), CreatedMS: createdMS,
 				ClosedMS: end.ClosedMS, Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
-			})
+			}, end.Inline})
 		}
 		if objectID == asked[0].Id {
 			asked = asked[1:]
@@ -118,18 +127,20 @@ func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, ask
 // purgeOfMany runs one purge of many. entries is how many journal entries it reads; if that is more than left, it has done
 // nothing.
 func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64) (s perdurev1.PurgeState, entries uint64) {
-	ex, ns := &x.execution, x.ns
+	ex, ns, inline := &x.execution, x.ns, false
 	if id.ValidateRoot(req.Id) != nil {
 		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
 	}
 	if cached := t.m.cache.get(ns, req.Id); cached != nil {
-		ex = cached
+		ex, inline = cached, cached.h.Inline != ""
 	} else if !t.readHeader(x, req.Id) {
 		s, refused := t.purgePromise(ns, req)
 		if refused != nil {
 			s = perdurev1.PurgeState_PURGE_STATE_LEFT
 		}
 		return s, 0
+	} else {
+		inline = x.inline
 	}
 	h := &ex.h
 	switch {
@@ -139,7 +150,7 @@ func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64
 		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
 	case h.Events > left:
 		return 0, h.Events
-	case t.purgeLeaf(ex):
+	case t.purgeLeaf(ex, inline):
 		return perdurev1.PurgeState_PURGE_STATE_DELETED, h.Events
 	}
 	return perdurev1.PurgeState_PURGE_STATE_LEFT, h.Events

@@ -263,6 +263,12 @@ func TestPurgeManyLevel(t *testing.T) {
 // no journal of theirs; one more of each if it does not say where, or wrongly. It decides and writes what a replica does that still has them in memory, also beside what the listing does not
 // decide: calls, a second incarnation, what is kept or named twice, and an execution that began before it could be a leaf.
 func TestPurgeManyByListing(t *testing.T) {
+	for _, level := range []uint64{state.LevelLeaves, state.LevelInline} {
+		t.Run(fmt.Sprint(level), func(t *testing.T) { purgeManyByListing(t, level) })
+	}
+}
+
+func purgeManyByListing(t *testing.T, level uint64) {
 	type outcome struct {
 		states   []perdurev1.PurgeState
 		checksum uint64
@@ -272,7 +278,7 @@ func TestPurgeManyByListing(t *testing.T) {
 	run := func(inMemory bool, at func(w *world, id string) (class uint32, createdMS int64)) outcome {
 		w := newWorldAt(t, state.LevelPurges, 1)
 		old := w.begin("e-00", "f")
-		w.raise(w.parts[0], state.LevelLeaves)
+		w.raise(w.parts[0], level)
 		w.commit(old, "return x")
 		var ids []string
 		for i := 1; i < 40; i++ {

@@ -94,7 +94,7 @@ func TestPurgeLeavesNothing(t *testing.T) {
 		"sleep 50; return x", "sleep 50; await 0", "wait go", "wait go timeout=10", "promise p; return x", "signal b go 1; return x",
 		"child g x; return x", "set; return x", "continue in",
 	} {
-		for _, level := range []uint64{state.LevelPurges, state.LevelLeaves} {
+		for _, level := range []uint64{state.LevelPurges, state.LevelLeaves, state.LevelInline} {
 			leavesNothing(t, newWorldAt(t, level, 1), ops)
 		}
 	}
@@ -203,7 +203,7 @@ func TestPurgeEndsChildrenOfEnded(t *testing.T) {
 func TestPurgeInParts(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
-	const children = 400
+	const children = 1600
 	v := w.begin("a", "f")
 	for range 4 {
 		w.commit(v, strings.TrimSuffix(strings.Repeat("child g; ", children/4), "; "))

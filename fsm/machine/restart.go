@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -8,7 +9,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
@@ -101,8 +101,7 @@ func refuseRestart(ex *execution, format string, args ...any) *api.Error {
 
 // readHistory reads an execution's whole journal.
 func (t *txn) readHistory(ex *execution) (past history) {
-	prefix := keys.JournalPrefix(ex.ns, ex.h.ID, ex.h.Incarnation)
-	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	t.journalEntries(ex, 0, math.MaxUint64, func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 		if err != nil {
 			state.PanicCorrupt("journal", key, err)

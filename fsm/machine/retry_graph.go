@@ -127,7 +127,8 @@ func (s store) remove(objectID string) {
 		return
 	}
 	s.t.dropNotification(s.ns, objectID)
-	if p, _ := s.Promise(objectID); state.OfClient(p) && p.Target != "" {
+	// A task that follows counts as new, since its promise is: PutTask.
+	if p, _ := s.Promise(objectID); p.Target != "" && (state.OfClient(p) || s.t.m.feature >= state.LevelInline) {
 		s.t.remove(keys.Of(keys.Task, s.ns, objectID))
 	}
 	s.t.remove(keys.Of(keys.Promise, s.ns, objectID))

@@ -110,7 +110,7 @@ func (c *commit) received(e journal.SignalReceived) error {
 // payload reads the payload of a signal from the journal entry that brought it.
 func (t *txn) payload(ex *execution, seq uint64) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq)
-	value, ok := t.get(key)
+	value, ok := state.Must{From: t}.Entry(ex.ns, &ex.h, seq)
 	if !ok {
 		state.PanicCorrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
 	}

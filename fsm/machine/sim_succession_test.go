@@ -48,7 +48,7 @@ func (s *simulation) receivedBy(objectID string) (out received) {
 	out = received{h.Incarnation, map[string]bool{}, map[string]bool{}}
 	j, bySeq := newJournal(objectID), map[uint64]string{}
 	for seq := range h.Events {
-		b, _, _ := r.Get(keys.JournalEntry(ns, objectID, h.Incarnation, seq))
+		b, _ := state.Must{From: r}.Entry(ns, &h, seq)
 		e, err := journal.DecodeEntry(b)
 		if err == nil {
 			err = j.Append(seq, e.Event)

@@ -180,7 +180,7 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	}
 	found, ok := s.find(keys.Task, id)
 	if !ok {
-		return recovery.Task{}, false
+		return s.inlineTask(id)
 	}
 	var task recovery.Task
 	if object, decoded := found.object.(*recovery.Task); decoded {
@@ -232,7 +232,10 @@ func (s store) PutTask(task recovery.Task) {
 		}
 		s.t.fx.expiration(at)
 	}
-	s.t.putObject(s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)), &task)
+	w := s.t.spare.next()
+	w.key, w.value, w.object = s.t.of(keys.Task, s.ns, task.ID), s.t.m.arena.close(recovery.AppendTask(s.t.m.arena.open(), task)), &task
+	w.fresh = born && s.t.m.feature >= state.LevelInline // an early end removes it
+	s.t.set(w)
 	s.t.keepTask(lastTask{s.ns, task, true})
 }
 

@@ -106,6 +106,7 @@ func (t *txn) idle() bool {
 func (t *txn) commitChecked(fx *Effects) error {
 	t.deliverPosted()
 	t.putEntities()
+	t.inlineEnded()
 	if t.m.cfg.CheckInvariants && t.m.importing == 0 {
 		if err := t.checkInvariants(); err != nil {
 			return err
@@ -119,7 +120,7 @@ func (t *txn) commitChecked(fx *Effects) error {
 func (t *txn) commit(fx *Effects) {
 	for _, ex := range t.touched {
 		if ex.dirty {
-			t.put(t.of(keys.Header, ex.ns, ex.h.ID), t.m.arena.close(ex.h.Append(t.m.arena.open())))
+			t.putHeader(ex)
 			if ex.h.Kind == state.KindGraph {
 				t.fx.Graphs = append(t.fx.Graphs, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 			}
@@ -167,6 +168,12 @@ func (t *txn) commit(fx *Effects) {
 	t.ready = t.ready[:0]
 }
 
+// putHeader writes a header as it is in memory.
+func (t *txn) putHeader(ex *execution) {
+	t.put(t.of(keys.Header, ex.ns, ex.h.ID), t.m.arena.close(ex.h.Append(t.m.arena.open())))
+	ex.dirty = false
+}
+
 // abort drops all writes and rolls back the executions in memory.
 func (t *txn) abort() {
 	for i, ex := range t.touched {
@@ -177,8 +184,8 @@ func (t *txn) abort() {
 		if ex.born {
 			t.m.cache.drop(ex)
 		}
-		ex.h, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false
-		ex.holder = nil
+		ex.h, ex.dirty, ex.touched, ex.born, ex.ending = t.headers[i], false, false, false, false
+		ex.holder, ex.short = nil, shortJournal{}
 		switch {
 		case ex.place == nil:
 		case ex.h.ClosedMS != 0:

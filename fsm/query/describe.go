@@ -76,20 +76,19 @@ func (x *Read) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
 		from := upper - min(window, upper)
 		var last *perdurev1.ExecutionAwaiting
-		x.Scan(keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, upper),
-			func(key, value []byte) bool {
-				kind, err := journal.KindOf(value)
-				if err == nil && kind == journal.KindExecutionAwaiting {
-					var entry journal.Entry
-					if entry, err = journal.DecodeEntry(value); err == nil {
-						last = wire.EncodeEntry(entry).Event.GetExecutionAwaiting()
-					}
+		x.Entries(x.Query.Namespace, &h, from, upper, func(key, value []byte) bool {
+			kind, err := journal.KindOf(value)
+			if err == nil && kind == journal.KindExecutionAwaiting {
+				var entry journal.Entry
+				if entry, err = journal.DecodeEntry(value); err == nil {
+					last = wire.EncodeEntry(entry).Event.GetExecutionAwaiting()
 				}
-				if err != nil {
-					state.PanicCorrupt("journal", key, err)
-				}
-				return true
-			})
+			}
+			if err != nil {
+				state.PanicCorrupt("journal", key, err)
+			}
+			return true
+		})
 		if last != nil {
 			return last
 		}

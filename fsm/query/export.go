@@ -97,17 +97,39 @@ func (e *export) stage(stage int, from []byte) (next []byte, err error) {
 			next = append([]byte{}, key...)
 			return false
 		}
-		var rec *perdurev1.HistoryRecord
-		if rec, err = e.record(family, key, value); err != nil {
+		var records []*perdurev1.HistoryRecord
+		if records, err = e.records(family, key, value); err != nil {
 			return false
 		}
-		if rec != nil {
-			e.out.Records = append(e.out.Records, rec)
-		}
+		e.out.Records = append(e.out.Records, records...)
 		e.size += len(key) + len(value)
 		return true
 	})
 	return next, err
+}
+
+// records are those of a row: one, none if history lacks it, and with a header those of the journal that is inline there.
+func (e *export) records(family keys.Family, key, value []byte) ([]*perdurev1.HistoryRecord, error) {
+	rec, err := e.record(family, key, value)
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	out := []*perdurev1.HistoryRecord{rec}
+	if family != keys.Header {
+		return out, nil
+	}
+	h, err := state.DecodeHeader(append([]byte(nil), value...))
+	if err != nil {
+		return nil, err
+	}
+	for _, value := range h.InlineEntries() {
+		entry, err := journal.DecodeEntry(value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, histories.OfEntry(h.ID, entry))
+	}
+	return out, nil
 }
 
 // record is the record of a row; nil if history lacks it.

@@ -1,6 +1,8 @@
 package query
 
 import (
+	"math"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -119,15 +121,13 @@ func (x *Read) promiseOf(objectID string) (recovery.Promise, bool) {
 func (x *Read) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
 	if h.Events == from+1 && limit > 0 {
 		// The journal's last entry alone needs no scan.
-		key := keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from)
-		if value, ok := x.Get(key); ok {
-			return []*perdurev1.JournalEntry{entryOf(key, value)}
+		if value, ok := x.Entry(x.Query.Namespace, &h, from); ok {
+			return []*perdurev1.JournalEntry{entryOf(keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from), value)}
 		}
 	}
 	var out []*perdurev1.JournalEntry
 	size := 0
-	prefix := keys.JournalPrefix(x.Query.Namespace, h.ID, h.Incarnation)
-	x.Scan(keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from), keys.After(prefix), func(key, value []byte) bool {
+	x.Entries(x.Query.Namespace, &h, from, math.MaxUint64, func(key, value []byte) bool {
 		if len(out) > 0 && (len(out) >= limit || size+len(value) > maxBytes) {
 			return false
 		}

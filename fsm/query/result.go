@@ -1,11 +1,12 @@
 package query
 
 import (
+	"math"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
@@ -56,8 +57,7 @@ func (x *Read) stepPromise() (recovery.Promise, bool) {
 	}
 	p := recovery.Promise{ID: x.Query.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: state.Never}
 	found := false
-	prefix := keys.JournalPrefix(x.Query.Namespace, h.ID, h.Incarnation)
-	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	x.Entries(x.Query.Namespace, &h, 0, math.MaxUint64, func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
 			state.PanicCorrupt("journal", key, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -38,6 +39,20 @@ var drawHeader = rapid.Custom(func(t *rapid.T) *Header {
 	}
 	if h.Kind == KindGraph || h.Generation == 0 {
 		h.Kept, h.Attached, h.SweepAt, h.Sweep, h.StartInput = 0, 0, 0, nil, nil
+	}
+	if h.Inline = ""; h.Kind == KindFunction && h.Generation == 0 && rapid.Bool().Draw(t, "inline") {
+		h.Status = rapid.SampledFrom([]journal.Status{journal.StatusCompleted, journal.StatusFailed, journal.StatusCancelled}).Draw(t, "end")
+		entries := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 20), 1, InlineEvents).Draw(t, "entries")
+		var all []byte
+		for _, entry := range entries {
+			all = AppendInline(all, entry)
+		}
+		h.Events = uint64(len(entries))
+		task := recovery.Task{ID: h.ID, Incarnation: h.Incarnation, State: recovery.TaskFulfilled, Version: rapid.Uint64().Draw(t, "version"),
+			Target: rapid.SampledFrom([]string{h.Function, Target(h.Function, h.Digest)}).Draw(t, "target")}
+		if !h.SetInline(task, all) {
+			t.Fatalf("%+v and %d entries are not taken", task, len(entries))
+		}
 	}
 	return &h
 })
@@ -107,6 +122,11 @@ func TestGoldenBytes(t *testing.T) {
 		Status: journal.StatusRunning, Events: 2, Tags: []recovery.Tag{{Key: "k", Value: "v"}}, Parent: "p", ParentIncarnation: 3,
 		ParentPromise: "p:0", GraceAt: 5, StartRequest: []byte{0xaa}, LastCommit: []byte{0xbb}, LastState: recovery.TaskSuspended,
 		Problem: "?", Releases: 6}
+	ended := function
+	ended.Status, ended.Leaf = journal.StatusCompleted, true
+	if !ended.SetInline(recovery.Task{ID: "e", Incarnation: 300, State: recovery.TaskFulfilled, Version: 7, Target: Target("f", "d")}, AppendInline(AppendInline(nil, []byte{0xee}), []byte{0xff, 0})) {
+		t.Fatal("the journal does not fit")
+	}
 	graph := function
 	graph.Kind, graph.Generation, graph.Former, graph.Wave, graph.GraphAt = KindGraph, 1, 2, 3, 4
 	row := NodeRow{Status: reduction.StatusWaiting, Signal: "s", Child: 1, Generation: MaxGeneration, Attempt: 1000, Started: 1,
@@ -116,15 +136,17 @@ func TestGoldenBytes(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		"header of a function": {function.Encode(), header},
-		"header of a graph":    {graph.Encode(), header + "0101020308"},
-		"node":                 {row.Encode(), "0106017301ffffff01e8070204060403050166016f"},
-		"heartbeats":           {EncodeHeartbeats([]StepHeartbeat{{Child: 1, Name: "s", Attempt: 2, AtMS: 3, Details: []byte("d")}}), "01010173020601" + "64"},
-		"channel":              {Channel{Epoch: 300, Last: 7}.Encode(), "ac0207"},
-		"channel with bytes":   {Channel{Epoch: 300, Last: 7, Bytes: 200}.Encode(), "ac0207c801"},
-		"open listing":         {ListingOpen("f"), "66"},
-		"closed listing":       {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2}), "01660a"},
-		"listing of a leaf":    {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2, HeaderMore: HeaderMore{Leaf: true}}), "01660a" + "0702"},
+		"header of a function":   {function.Encode(), header},
+		"header of a graph":      {graph.Encode(), header + "0101020308"},
+		"node":                   {row.Encode(), "0106017301ffffff01e8070204060403050166016f"},
+		"heartbeats":             {EncodeHeartbeats([]StepHeartbeat{{Child: 1, Name: "s", Attempt: 2, AtMS: 3, Details: []byte("d")}}), "01010173020601" + "64"},
+		"channel":                {Channel{Epoch: 300, Last: 7}.Encode(), "ac0207"},
+		"channel with bytes":     {Channel{Epoch: 300, Last: 7, Bytes: 200}.Encode(), "ac0207c801"},
+		"open listing":           {ListingOpen("f"), "66"},
+		"closed listing":         {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2}), "01660a"},
+		"listing of a leaf":      {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2, HeaderMore: HeaderMore{Leaf: true}}), "01660a" + "0702"},
+		"header with a journal":  {ended.Encode(), strings.Replace(header, "80010102", "80010402", 1) + "0000000000" + "2a01" + "2b07" + "0701" + "01ee" + "02ff00"},
+		"listing with a journal": {ListingClosed(&ended), "016601" + "ac0202" + "01"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)

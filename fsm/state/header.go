@@ -180,6 +180,7 @@ func DecodeHeader(b []byte) (Header, error) {
 		h.Sweep, h.StartInput = d.bytes(), d.bytes()
 	}
 	h.HeaderMore.decode(&d)
+	h.checkInline(&d)
 	return h, d.end()
 }
 

@@ -33,6 +33,8 @@ type HeaderMore struct {
 	// Leaf: each event of the journal is a record, which has no rows beside its entry, and the journal has all of them. Of an
 	// execution that began below LevelLeaves, or again, that is not known.
 	Leaf bool
+	// Inline has the task and the journal of an ended execution that have no rows of their own; see InlineTask and InlineEntries.
+	Inline string
 }
 
 // Retry is how a failed attempt is repeated. The zero Retry: never.
@@ -86,6 +88,7 @@ const (
 	tagPurgeAt = 40
 	tagPurge   = 41
 	tagLeaf    = 42
+	tagInline  = 43
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -153,6 +156,10 @@ func (m *HeaderMore) encode(e *encoder) {
 		e.u64(tagLeaf)
 		e.u64(1)
 	}
+	if m.Inline != "" {
+		e.u64(tagInline)
+		e.str(m.Inline)
+	}
 }
 
 func (m *HeaderMore) decode(d *decoder) {
@@ -215,6 +222,9 @@ func (m *HeaderMore) decode(d *decoder) {
 			if d.u64() != 1 && d.err == nil {
 				d.fail("a leaf that is neither true nor false")
 			}
+		case tagInline:
+			m.Inline = d.str()
+			empty = m.Inline == ""
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

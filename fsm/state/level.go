@@ -22,6 +22,7 @@ const (
 	LevelFunctions = 6
 	LevelPurges    = 7 // purges of many executions by one command
 	LevelLeaves    = 8 // headers that say that an execution is a leaf
+	LevelInline    = 9 // headers that have the task and the journal of a short execution
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

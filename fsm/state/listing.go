@@ -13,6 +13,8 @@ type ListedEnd struct {
 	// Leaf is HeaderMore's. Incarnation and Events are 0 without it.
 	Leaf                bool
 	Incarnation, Events uint64
+	// Inline: the header has the task and the journal.
+	Inline bool
 }
 
 // ListingClosed is the value of an ended execution's listing entry.
@@ -26,6 +28,9 @@ func AppendListingClosed(b []byte, h *Header) []byte {
 	if h.Leaf {
 		e.u64(h.Incarnation)
 		e.u64(h.Events)
+		if h.Inline != "" {
+			e.u64(1)
+		}
 	}
 	return e.b
 }
@@ -36,6 +41,9 @@ func ReadListingClosed(b []byte) (l ListedEnd, err error) {
 	l.Function, l.ClosedMS = d.str(), d.i64()
 	if l.Leaf = len(d.b) > 0 && d.err == nil; l.Leaf {
 		l.Incarnation, l.Events = d.u64(), d.u64()
+		if l.Inline = len(d.b) > 0 && d.err == nil; l.Inline && d.u64() != 1 && d.err == nil {
+			d.fail("a journal inline that is neither true nor false")
+		}
 	}
 	return l, d.end()
 }

@@ -26,13 +26,22 @@ func readPromise(r Reader, space []byte, ns, objectID string) (recovery.Promise,
 	return read(r, "promise", keys.Append(space, keys.Promise, ns, objectID), objectID, recovery.DecodePromise, func(v recovery.Promise) string { return v.ID })
 }
 
-// ReadTask reads a task. ok is false if there is none. Errors are those of ReadHeader.
+// ReadTask reads a task, which may be inline in the header of its execution. ok is false if there is none. Errors are those of ReadHeader.
 func ReadTask(r Reader, ns, objectID string) (t recovery.Task, ok bool, err error) {
 	return readTask(r, nil, ns, objectID)
 }
 
 func readTask(r Reader, space []byte, ns, objectID string) (recovery.Task, bool, error) {
-	return read(r, "task", keys.Append(space, keys.Task, ns, objectID), objectID, recovery.DecodeTask, func(v recovery.Task) string { return v.ID })
+	t, ok, err := read(r, "task", keys.Append(space, keys.Task, ns, objectID), objectID, recovery.DecodeTask, func(v recovery.Task) string { return v.ID })
+	if ok || err != nil {
+		return t, ok, err
+	}
+	h, _, err := readHeader(r, space, ns, objectID)
+	if err != nil {
+		return t, false, err
+	}
+	t, ok = h.InlineTask()
+	return t, ok, nil
 }
 
 func read[T any](r Reader, what string, key []byte, objectID string, decode func([]byte) (T, error), idOf func(T) string) (v T, ok bool, err error) {

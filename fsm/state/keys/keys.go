@@ -22,7 +22,7 @@ const (
 	Meta Family = 0x01 // name → value: applied and covered index, clock, checksum, stamp, …
 
 	Promise    Family = 0x10 // namespace, id
-	Task       Family = 0x11 // namespace, id
+	Task       Family = 0x11 // namespace, id; the header of an execution that was short has it inline
 	Callback   Family = 0x12 // namespace, awaited, awaiter; an execution that awaits its own operation needs none
 	AwaitedBy  Family = 0x13 // namespace, awaiter, awaited (the callback, seen from the other end)
 	Listener   Family = 0x14 // namespace, id, address
@@ -30,7 +30,7 @@ const (
 	Unblock    Family = 0x16 // namespace, address, id → until when a settled promise waits for being told to the address
 	Schedule   Family = 0x17 // namespace, id → a schedule of promises
 	Header     Family = 0x20 // namespace, id
-	Journal    Family = 0x21 // namespace, id, incarnation, sequence
+	Journal    Family = 0x21 // namespace, id, incarnation, sequence; the header of an execution that was short has it inline
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
 	Node       Family = 0x23 // namespace, id, incarnation, number of the node
 	Latch      Family = 0x24 // namespace, id, incarnation, signal → the payload delivered last

@@ -62,7 +62,7 @@ var historyBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: a journal is compared",
-		From: "if value, ok := r.Get(row.Key); !ok || !bytes.Equal(value, row.Value) {", To: "if _, ok := r.Get(row.Key); !ok || bytes.Equal(row.Key, row.Value) {", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
+		From: "if !ok || !bytes.Equal(value, row.Value) {", To: "if !ok || bytes.Equal(row.Key, row.Value) {", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: children are compared in their own incarnations",

@@ -171,7 +171,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "a refused command leaves nothing in memory",
-		From: "ex.h, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false", To: "_, ex.dirty, ex.touched, ex.born = t.headers[i], false, false, false",
+		From: "ex.h, ex.dirty, ex.touched, ex.born, ex.ending = t.headers[i],", To: "_, ex.dirty, ex.touched, ex.born, ex.ending = t.headers[i],",
 		Tests: "TestCommitRefused",
 	},
 	{

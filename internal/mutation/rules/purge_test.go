@@ -133,7 +133,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: an ended execution is deleted with its promise and its task",
-		From: "[]keys.Family{keys.Promise, keys.Task, keys.Header} {", To: "[]keys.Family{keys.Promise, keys.Header} {", Tests: "TestPurgeMany TestPurgeManyIsPurges",
+		From: "if !inline {", To: "if !inline && h.Events == 0 {", Tests: "TestPurgeLeavesNothing",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: what a command of many did not try is proposed again",
