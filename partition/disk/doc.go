@@ -19,8 +19,7 @@
 // purge executions deletes it; the Guard makes it again when enough space is free.
 //
 // Flushes and compactions write tables in the background: before each block of a table its writer yields to other goroutines.
-// Compactions write one table for two cores at once, and wait for that a second for each table at most. They work for a third of the
-// time, unless another one waits, memtables are flushed meanwhile, or the table is a second old.
+// Compactions write one table for two cores at once, and wait for that a second for each table at most.
 //
 // A Guard owns the reserve file and nothing else. It reads the free space from the file system once a second,
 // at each admission, and after each MiB written to a table, so a burst between two checks cannot pass a mark

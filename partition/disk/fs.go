@@ -57,12 +57,8 @@ func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 			}
 			return nil, err
 		}
-		if category == "pebble-memtable-flush" {
-			f.g.flushed.Add(1)
-		}
-		now := f.g.clock.Now()
 		return &table{File: countedFile{file, &f.g.syncs}, g: f.g, level: level, name: name, unseen: lookBytes,
-			yields: now.Add(yieldFor), turn: turn, pauses: now.Add(pauseFor), worked: now, flushed: f.g.flushed.Load()}, nil
+			yields: f.g.clock.Now().Add(yieldFor), turn: turn}, nil
 	}
 	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
@@ -202,9 +198,6 @@ type table struct {
 	unseen int64     // bytes written since the last measurement; its writer is one goroutine
 	yields time.Time // until when writes yield
 	turn   bool      // it has a turn, which its end passes on
-	// pauses is until when writes pause, worked the end of the last pause, flushed the guard's count when the table began.
-	pauses, worked time.Time
-	flushed        int64
 }
 
 // Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free. Pebble writes a table block by
@@ -217,10 +210,8 @@ func (t *table) Write(b []byte) (int, error) {
 		}
 		t.unseen = 0
 	}
-	now := t.g.clock.Now()
-	if now.Before(t.yields) {
+	if t.g.clock.Now().Before(t.yields) {
 		t.g.yield()
 	}
-	t.pause(now)
 	return t.File.Write(b)
 }

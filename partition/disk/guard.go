@@ -120,17 +120,15 @@ type Options struct {
 // Guard watches one directory. Its methods are safe for concurrent use; those that are not said to block do not wait
 // for space.
 type Guard struct {
-	fs    vfs.FS // below
-	dir   string
-	asked int64
-	usage func() (int64, int64, error)
-	clock clock.Clock
-	yield func()        // lets other goroutines run
-	turns chan struct{} // one element for each table that a compaction writes in its turn
-	// turnWaits are the tables that wait for a turn now, flushed counts those that flushes have begun.
-	turnWaits, flushed atomic.Int64
-	log                *slog.Logger
-	onLevel            func(from, to Level)
+	fs      vfs.FS // below
+	dir     string
+	asked   int64
+	usage   func() (int64, int64, error)
+	clock   clock.Clock
+	yield   func()        // lets other goroutines run
+	turns   chan struct{} // one element for each table that a compaction writes in its turn
+	log     *slog.Logger
+	onLevel func(from, to Level)
 
 	level   atomic.Uint32
 	waiting atomic.Int64

@@ -13,7 +13,6 @@ import (
 func TestTablesYieldInVirtualTime(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, _ *testkit.Network) {
 		g := newSmallDisk(1 << 30).guard(1 << 20)
-		g.turns = nil // so that no table pauses
 		yields := 0
 		g.yield = func() { yields++ }
 		for _, c := range []struct {

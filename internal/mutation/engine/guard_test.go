@@ -184,18 +184,6 @@ var guardBugs = []mutation.Bug{
 		From: "\t\tl.inheritLater()\n", To: "", Tests: "TestAllDisksFull",
 	},
 	{
-		File: "partition/disk/turn.go", Rule: "disk: a compaction does not pause while another one waits",
-		From: " || t.g.turnWaits.Load() > 0 ||", To: " || t.g.turnWaits.Load() > 1 ||", Tests: "TestCompactionsPauseInVirtualTime",
-	},
-	{
-		File: "partition/disk/turn.go", Rule: "disk: nor while memtables are flushed as fast",
-		From: "t.g.flushed.Load()-t.flushed >= pauseFlushed", To: "t.g.flushed.Load()-t.flushed >= 1000", Tests: "TestCompactionsPauseInVirtualTime",
-	},
-	{
-		File: "partition/disk/turn.go", Rule: "disk: a pause ends, however long the work was",
-		From: "(1-pauseShare)/pauseShare), pauseMost)", To: "(1-pauseShare)/pauseShare), time.Hour)", Tests: "TestCompactionsPauseInVirtualTime",
-	},
-	{
 		File: "partition/disk/guard.go", Rule: "disk: elections without an end do not use up the reserve",
 		From: `g.elections -= float64(n)`, To: `g.elections -= 0`, Tests: "TestElectionsInVirtualTime",
 	},
