@@ -186,9 +186,7 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 		if err == nil {
 			err = j.Append(entry.Seq, entry.Event)
 		}
-		if h.Leaf {
-			ex.short.add(entry.Seq, value)
-		}
+		ex.short.add(entry.Seq, value)
 		if err != nil {
 			state.PanicCorrupt("journal", key, err)
 		}
@@ -219,10 +217,8 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.h.Leaf = ex.h.Leaf && state.IsRecord(ev)
 	ex.dirty = true
-	if ex.h.Leaf && t.m.feature >= state.LevelInline {
+	if t.m.feature >= state.LevelInline {
 		ex.short.add(seq, b)
-	} else {
-		ex.short = shortJournal{}
 	}
 	if ex.waited != nil {
 		ex.waited = ex.waited.add(journal.Entry{Seq: seq, Time: t.now, Event: ev})

@@ -36,9 +36,11 @@ func (w *world) isInline(objectID string) bool {
 
 // What is inline reads as rows do: a world at the level below says the same of each execution, and of what follows its end.
 func TestInlineReadsAsRows(t *testing.T) {
-	for ops, want := range map[string]bool{
-		"return x": true, "fail app:no": true, "step s -> x; random 8; time 5; return x": true, "intent s; fail app:no": true, "signals": true,
-		"child g x; return x": false, "sleep 50; return x": false, "continue in": false,
+	const none, leaf, caller = 0, 1, 2
+	for ops, want := range map[string]int{
+		"return x": leaf, "fail app:no": leaf, "step s -> x; random 8; time 5; return x": leaf, "intent s; fail app:no": leaf, "signals": leaf,
+		"child g x; return x": caller, "sleep 50; return x": caller, "promise p; return x": caller, "signal b go 1; return x": caller,
+		"child g x; child g y; step s -> x; fail app:no": caller, "cleanup 500; return x": none, "continue in": none,
 	} {
 		var said [2]string
 		for i, level := range []uint64{state.LevelLeaves, state.LevelInline} {
@@ -51,10 +53,10 @@ func TestInlineReadsAsRows(t *testing.T) {
 			} else {
 				w.commit(v, ops)
 			}
-			if got := w.isInline("a"); got != (want && level == state.LevelInline) {
+			if got := w.isInline("a"); got != (want != none && level == state.LevelInline) {
 				t.Errorf("%s at level %d: inline %t", ops, level, got)
 			}
-			if got := w.familiesOf("a"); want && level == state.LevelInline && fmt.Sprint(got) != "map[header:1 promise:1 visibility:1]" {
+			if got := w.familiesOf("a"); want == leaf && level == state.LevelInline && fmt.Sprint(got) != "map[header:1 promise:1 visibility:1]" {
 				t.Errorf("%s: it has the rows %v", ops, got)
 			}
 			ask := func(id string, q *commandv1.Query) string {
@@ -89,7 +91,17 @@ func TestInlineReadsAsRows(t *testing.T) {
 			}
 			w.sound(w.parts[0])
 			w.commit(w.only("w1", "f"), "return again")
+			w.pass(60)
 			w.sound(w.parts[0])
+			for _, child := range w.take("w2", 9, "g") {
+				w.commit(child, "return 1")
+			}
+			if got := w.purge("a"); got != deleted {
+				t.Errorf("%s at level %d: purged: %v", ops, level, got)
+			}
+			if left := w.left("a", 0); len(left) > 0 {
+				t.Errorf("%s at level %d: left: %q", ops, level, left)
+			}
 		}
 		if said[0] != said[1] {
 			t.Errorf("%s: in rows\n%s\ninline\n%s", ops, said[0], said[1])

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -229,8 +231,10 @@ func (t *txn) purgeLeaf(ex *execution, inline bool) bool {
 	}
 	found, a := make([][]byte, 0, h.Events), &t.m.arena
 	switch {
-	case inline:
+	case inline && (h.Leaf || allRecords(&h)):
 		return t.eraseLeaf(ex, nil, inline)
+	case inline:
+		return false
 	case h.Leaf:
 		for seq := range h.Events {
 			found = append(found, a.close(keys.AppendJournalEntry(a.open(), ns, h.ID, h.Incarnation, seq)))
@@ -275,6 +279,11 @@ func (t *txn) eraseEnded(ex *execution, inline bool) {
 		t.remove(t.of(family, ns, h.ID))
 	}
 	t.forgetLast()
+}
+
+// allRecords reports whether the entries of a journal that is inline are all that the state has of them.
+func allRecords(h *state.Header) bool {
+	return !slices.ContainsFunc(h.InlineEntries(), func(value []byte) bool { return !isRecord(keys.Of(keys.Header, "", h.ID), value) })
 }
 
 // isRecord reports whether a journal entry is all that the state has of it.

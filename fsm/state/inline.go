@@ -5,22 +5,22 @@ import (
 	"perdure/recovery"
 )
 
-// An execution of a function that ends soon, as a leaf with a short journal, has its task and its journal inline: in its header's
-// row instead of rows of their own, most of which are then never stored. So a replica stores three rows of it, and deletes three when it
-// is purged. What is inline never changes: the execution has ended.
+// An execution of a function that ends soon and has a short journal, has its task and its journal inline: in its header's row instead
+// of rows of their own, most of which are then never stored. So a replica stores three rows of it, beside those of its operations, and
+// deletes as many when it is purged. What is inline never changes: the execution has ended.
 
 // InlineEvents and InlineBytes bound a journal that is inline: its entries, and their bytes as AppendInline writes them. InlineMS is how
 // long an execution may have taken, in milliseconds by the machine's clock: of one that takes longer the rows are stored by then.
 const (
-	InlineEvents = 64
-	InlineBytes  = 4 << 10
+	InlineEvents = 128
+	InlineBytes  = 8 << 10
 	InlineMS     = 10_000
 )
 
 // MayInline reports whether an execution that ends now may have its journal inline, as far as its header says. Such an execution
-// has ended for good, and is a leaf.
+// has ended for good.
 func (h *Header) MayInline() bool {
-	return h.Leaf && h.Kind == KindFunction && h.Generation == 0 && h.Inline == "" && h.Status.Terminal() &&
+	return h.CleanupMS == 0 && h.Kind == KindFunction && h.Generation == 0 && h.Inline == "" && h.Status.Terminal() &&
 		h.Events > 0 && h.Events <= InlineEvents && h.ClosedMS-h.CreatedMS <= InlineMS
 }
 

@@ -9,8 +9,8 @@ var inlineBugs = []mutation.Bug{
 		From: "h.ClosedMS-h.CreatedMS <= InlineMS", To: "h.ClosedMS >= h.CreatedMS", Tests: "TestInlineBounds", Pkg: "fsm/machine",
 	},
 	{
-		File: "fsm/state/inline.go", Rule: "inline: only a leaf's journal is",
-		From: "return h.Leaf && h.Kind == KindFunction", To: "return h.Kind == KindFunction", Tests: "TestInlineReadsAsRows TestInlineBounds", Pkg: "fsm/machine",
+		File: "fsm/state/inline.go", Rule: "inline: an execution with a clean-up has rows",
+		From: "return h.CleanupMS == 0 && h.Kind == KindFunction", To: "return h.Kind == KindFunction", Tests: "TestInlineReadsAsRows TestInlineBounds", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/state/inline.go", Rule: "inline: a task that would read otherwise keeps its row",
@@ -63,6 +63,10 @@ var inlineBugs = []mutation.Bug{
 	{
 		File: "fsm/machine/store.go", Rule: "inline: the task of a short execution is never stored",
 		From: "w.fresh = born && s.t.m.feature >= state.LevelInline", To: "w.fresh = false", Tests: "TestInlineIsNotStored",
+	},
+	{
+		File: "fsm/machine/purge.go", Rule: "inline: what is below an execution that has called is purged",
+		From: "inline && (h.Leaf || allRecords(&h))", To: "inline", Tests: "TestPurgeLeavesNothing TestInlineReadsAsRows",
 	},
 	{
 		File: "fsm/machine/purge_many.go", Rule: "inline: a purge by the listing knows that there is no task",
