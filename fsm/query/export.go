@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -35,7 +36,9 @@ func (x *Read) export(req *perdurev1.ExportRequest) (*commandv1.QueryReply, *api
 	if len(req.Cursor) > 0 {
 		stage, from = int(req.Cursor[0]), req.Cursor[1:]
 	}
-	if lower, upper := e.bounds(stage); len(from) > 0 && (bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0) || lower == nil {
+	lower, upper := e.bounds(stage)
+	_, _, ofEntry := headerOfEntry(from)
+	if lower == nil || len(from) > 0 && (bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0 || exported[stage/2] == keys.Journal && !ofEntry) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor of %d bytes is none of an export of %q", len(req.Cursor), tree).With("id", tree)
 	}
 	for ; stage < 2*len(exported); stage++ {
@@ -89,6 +92,9 @@ func (e *export) bounds(stage int) (lower, upper []byte) {
 func (e *export) stage(stage int, from []byte) (next []byte, err error) {
 	family := exported[stage/2]
 	lower, upper := e.bounds(stage)
+	if family == keys.Journal {
+		return e.journals(lower, upper, from)
+	}
 	if len(from) > 0 {
 		lower = from
 	}
@@ -97,39 +103,68 @@ func (e *export) stage(stage int, from []byte) (next []byte, err error) {
 			next = append([]byte{}, key...)
 			return false
 		}
-		var records []*perdurev1.HistoryRecord
-		if records, err = e.records(family, key, value); err != nil {
+		var rec *perdurev1.HistoryRecord
+		if rec, err = e.record(family, key, value); err != nil {
 			return false
 		}
-		e.out.Records = append(e.out.Records, records...)
+		if rec != nil {
+			e.out.Records = append(e.out.Records, rec)
+		}
 		e.size += len(key) + len(value)
 		return true
 	})
 	return next, err
 }
 
-// records are those of a row: one, none if history lacks it, and with a header those of the journal that is inline there.
-func (e *export) records(family keys.Family, key, value []byte) ([]*perdurev1.HistoryRecord, error) {
-	rec, err := e.record(family, key, value)
-	if rec == nil || err != nil {
-		return nil, err
+// journals is stage for the entries of journals between two keys, whether they are rows or inline in a header.
+func (e *export) journals(lower, upper, from []byte) (next []byte, err error) {
+	lower[0], upper[0] = byte(keys.Header), byte(keys.Header)
+	first, seq, begun := headerOfEntry(from)
+	if begun {
+		lower = first
 	}
-	out := []*perdurev1.HistoryRecord{rec}
-	if family != keys.Header {
-		return out, nil
-	}
-	h, err := state.DecodeHeader(append([]byte(nil), value...))
-	if err != nil {
-		return nil, err
-	}
-	for _, value := range h.InlineEntries() {
-		entry, err := journal.DecodeEntry(value)
-		if err != nil {
-			return nil, err
+	e.Scan(lower, upper, func(key, value []byte) bool {
+		h, bad := state.DecodeHeader(append([]byte(nil), value...))
+		if err = bad; err != nil || !histories.Within(e.Query.Id, h.ID) {
+			return err == nil
 		}
-		out = append(out, histories.OfEntry(h.ID, entry))
+		if !bytes.Equal(key, first) {
+			seq = 0
+		}
+		e.Entries(e.Query.Namespace, &h, seq, math.MaxUint64, func(key, value []byte) bool {
+			if e.size > 0 && e.size+len(key)+len(value) > PageBytes {
+				next = append([]byte{}, key...)
+				return false
+			}
+			var entry journal.Entry
+			if entry, err = journal.DecodeEntry(append([]byte(nil), value...)); err != nil {
+				return false
+			}
+			e.out.Records = append(e.out.Records, histories.OfEntry(h.ID, entry))
+			e.size += len(key) + len(value)
+			return true
+		})
+		return next == nil && err == nil
+	})
+	return next, err
+}
+
+// headerOfEntry is the key of the header of the execution of a journal entry, and the entry's number; ok is false if the key is none
+// of an entry.
+func headerOfEntry(key []byte) (header []byte, seq uint64, ok bool) {
+	if len(key) == 0 {
+		return nil, 0, false
 	}
-	return out, nil
+	ns, rest, err := keys.CutString(key[1:])
+	if err != nil {
+		return nil, 0, false
+	}
+	objectID, rest, err := keys.CutString(rest)
+	if err != nil || len(rest) != 16 {
+		return nil, 0, false
+	}
+	seq, _, _ = keys.CutUint64(rest[8:])
+	return keys.Of(keys.Header, ns, objectID), seq, true
 }
 
 // record is the record of a row; nil if history lacks it.
@@ -169,12 +204,6 @@ func (e *export) record(family keys.Family, key, value []byte) (*perdurev1.Histo
 		return nil, nil
 	}
 	switch family {
-	case keys.Journal:
-		entry, err := journal.DecodeEntry(value)
-		if err != nil {
-			return nil, err
-		}
-		return histories.OfEntry(objectID, entry), nil
 	case keys.Graph:
 		return histories.OfGraph(objectID, value)
 	case keys.Node:

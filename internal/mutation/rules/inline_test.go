@@ -77,8 +77,12 @@ var inlineBugs = []mutation.Bug{
 		From: "if a.Has(keys.Of(keys.Task, ns, h.ID)) {", To: "if a.Has(keys.Of(keys.Task, ns, h.ID)) && h.Events == 0 {", Tests: "TestAuditFindsWhatIsPlanted", Pkg: "fsm/machine",
 	},
 	{
-		File: "fsm/query/export.go", Rule: "export: with its header, a journal that is inline",
-		From: "for _, value := range h.InlineEntries() {", To: "for _, value := range h.InlineEntries()[:0] {", Tests: "TestImportHistory", Pkg: "fsm/machine",
+		File: "fsm/query/export.go", Rule: "export: a page goes on within a journal",
+		From: "if !bytes.Equal(key, first) {", To: "if len(key) > 0 {", Tests: "TestExportPages", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/query/export.go", Rule: "export: a cursor is checked",
+		From: "exported[stage/2] == keys.Journal && !ofEntry", To: "exported[stage/2] == keys.Journal && stage < 0", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "import: what is inline exists",
