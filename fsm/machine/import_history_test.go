@@ -403,7 +403,7 @@ func TestExportPages(t *testing.T) {
 			w.commit(v, "child g "+strings.Repeat("x", query.PageBytes/4))
 		}
 		for _, child := range w.take("w2", 9, "g") {
-			w.commit(child, "return 1")
+			w.commit(child, "return "+strings.Repeat("y", query.PageBytes/4))
 		}
 		w.commit(v, "return x")
 	}

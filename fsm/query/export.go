@@ -87,6 +87,11 @@ func (e *export) bounds(stage int) (lower, upper []byte) {
 	return lower, keys.After(lower)
 }
 
+// full reports whether the page has no place for a row.
+func (e *export) full(key, value []byte) bool {
+	return e.size > 0 && e.size+len(key)+len(value) > PageBytes
+}
+
 // stage reads rows of one family, of the execution or of what is below it, from a key on. next is where the page ended;
 // nil when the stage is done.
 func (e *export) stage(stage int, from []byte) (next []byte, err error) {
@@ -99,7 +104,7 @@ func (e *export) stage(stage int, from []byte) (next []byte, err error) {
 		lower = from
 	}
 	e.Scan(lower, upper, func(key, value []byte) bool {
-		if e.size > 0 && e.size+len(key)+len(value) > PageBytes {
+		if e.full(key, value) {
 			next = append([]byte{}, key...)
 			return false
 		}
@@ -132,7 +137,7 @@ func (e *export) journals(lower, upper, from []byte) (next []byte, err error) {
 			seq = 0
 		}
 		e.Entries(e.Query.Namespace, &h, seq, math.MaxUint64, func(key, value []byte) bool {
-			if e.size > 0 && e.size+len(key)+len(value) > PageBytes {
+			if e.full(key, value) {
 				next = append([]byte{}, key...)
 				return false
 			}

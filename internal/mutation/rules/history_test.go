@@ -62,7 +62,7 @@ var historyBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: a journal is compared",
-		From: "if !ok || !bytes.Equal(value, row.Value) {", To: "if !ok || bytes.Equal(row.Key, row.Value) {", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
+		From: "if !ok || !bytes.Equal(value, row.Value) {", To: "if !ok || bytes.Equal(row.Key, value) {", Tests: "TestImportHistoryExists", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "history: children are compared in their own incarnations",
@@ -82,11 +82,11 @@ var historyBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/query/export.go", Rule: "history: a cursor stays in its tree",
-		From: "len(from) > 0 && (bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0) || lower == nil", To: "lower == nil && upper == nil", Tests: "TestExportPages", Pkg: "fsm/machine",
+		From: "bytes.Compare(from, lower) < 0 || bytes.Compare(from, upper) >= 0 ||", To: "upper == nil ||", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/query/export.go", Rule: "history: a page is bounded",
-		From: "if e.size > 0 && e.size+len(key)+len(value) > PageBytes {", To: "if e.size > 64*PageBytes {", Tests: "TestExportPages", Pkg: "fsm/machine",
+		From: "return e.size > 0 && e.size+len(key)+len(value) > PageBytes", To: "return e.size > 64*PageBytes+len(key)+len(value)", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/query/export.go", Rule: "history: a page begins where the last one ended",

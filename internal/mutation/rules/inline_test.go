@@ -81,8 +81,12 @@ var inlineBugs = []mutation.Bug{
 		From: "if !bytes.Equal(key, first) {", To: "if len(key) > 0 {", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
+		File: "fsm/query/export.go", Rule: "export: a page begins with the entry at which the last one ended",
+		From: "\tseq, _, _ = keys.CutUint64(rest[8:])\n", To: "\tseq, _, _ = keys.CutUint64(rest[8:])\n\tseq++\n", Tests: "TestExportPages", Pkg: "fsm/machine",
+	},
+	{
 		File: "fsm/query/export.go", Rule: "export: a cursor is checked",
-		From: "exported[stage/2] == keys.Journal && !ofEntry", To: "exported[stage/2] == keys.Journal && stage < 0", Tests: "TestExportPages", Pkg: "fsm/machine",
+		From: "exported[stage/2] == keys.Journal && !ofEntry", To: "exported[stage/2] == keys.Journal && !ofEntry && stage < 0", Tests: "TestExportPages", Pkg: "fsm/machine",
 	},
 	{
 		File: "fsm/histories/stored.go", Rule: "import: what is inline exists",
