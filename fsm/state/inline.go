@@ -17,6 +17,9 @@ const (
 	InlineMS     = 10_000
 )
 
+// inlineHead is how many bytes there are at most before the entries: a version and whether the target is pinned.
+const inlineHead = 11
+
 // MayInline reports whether an execution that ends now may have its journal inline, as far as its header says. Such an execution
 // has ended for good.
 func (h *Header) MayInline() bool {
@@ -37,14 +40,14 @@ func (h *Header) SetInline(task recovery.Task, entries []byte) bool {
 	if len(entries) > InlineBytes {
 		return false
 	}
-	e := encoder{b: make([]byte, 0, len(entries)+16)}
+	e := encoder{b: make([]byte, 0, inlineHead)}
 	e.u64(task.Version)
 	pinned := uint64(0)
 	if task.Target != h.Function {
 		pinned = 1
 	}
 	e.u64(pinned)
-	h.Inline = string(append(e.b, entries...))
+	h.Inline = string(e.b) + string(entries)
 	if made, _ := h.InlineTask(); !sameTask(made, task) {
 		h.Inline = ""
 		return false
@@ -63,7 +66,7 @@ func (h *Header) InlineTask() (t recovery.Task, ok bool) {
 	if h.Inline == "" {
 		return recovery.Task{}, false
 	}
-	d := decoder{b: []byte(h.Inline)}
+	d := decoder{b: []byte(h.Inline[:min(len(h.Inline), inlineHead)])}
 	t = recovery.Task{ID: h.ID, Incarnation: h.Incarnation, State: recovery.TaskFulfilled, Version: d.u64(), Target: h.Function}
 	if d.u64() != 0 {
 		t.Target = Target(h.Function, h.Digest)
