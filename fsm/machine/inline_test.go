@@ -34,7 +34,8 @@ func (w *world) isInline(objectID string) bool {
 	return h.Inline != ""
 }
 
-// What is inline reads as rows do: a world at the level below says the same of each execution, and of what follows its end.
+// A query answers the same about an inline journal as about rows: the test compares with a state at the feature level below, also after
+// late commands and a restart.
 func TestInlineReadsAsRows(t *testing.T) {
 	const none, leaf, caller = 0, 1, 2
 	for ops, want := range map[string]int{
@@ -153,8 +154,8 @@ func TestInlineBounds(t *testing.T) {
 	}
 }
 
-// What becomes inline depends on nothing that only one replica has in memory: one that starts again before each entry, and one whose
-// command was refused meanwhile, have the same rows. So has one whose execution began before the level.
+// Replicas store the same rows whatever they have in memory: one that restarts before each entry, one that has refused a command, and
+// one whose execution began below the feature level.
 func TestInlineDoesNotDependOnMemory(t *testing.T) {
 	run := func(between func(w *world, v *view)) (string, uint64) {
 		w := newWorldAt(t, state.LevelLeaves, 1)

@@ -5,8 +5,8 @@ import (
 	"perdure/recovery"
 )
 
-// An execution of a function that ends soon and has a short journal, has its task and its journal inline: in its header's row instead
-// of rows of their own, most of which are then never stored. So a replica stores three rows of it, beside those of its operations, and
+// An execution of a function that ends soon with a short journal has its task and its journal inline: in its header's row instead of
+// rows of their own, most of which are then never stored. So a replica stores three rows of it, beside those of its operations, and
 // deletes as many when it is purged. What is inline never changes: the execution has ended.
 
 // InlineEvents and InlineBytes bound a journal that is inline: its entries, and their bytes as AppendInline writes them. InlineMS is how

@@ -15,7 +15,7 @@ func ended() (h Header, task recovery.Task, entries []byte) {
 	return h, task, AppendInline(AppendInline(nil, []byte("one")), []byte("two"))
 }
 
-// What a header could not give back as it was is refused, and the header stays as it is.
+// SetInline refuses a task or a journal that the header could not return unchanged, and then leaves the header unchanged.
 func TestSetInlineRefuses(t *testing.T) {
 	for what, change := range map[string]func(task *recovery.Task, entries *[]byte){
 		"nothing":             nil,

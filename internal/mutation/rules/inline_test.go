@@ -33,7 +33,7 @@ var inlineBugs = []mutation.Bug{
 		From: "t.m.feature >= state.LevelInline && ex.h.MayInline()", To: "ex.h.MayInline()", Tests: "TestInlineReadsAsRows",
 	},
 	{
-		File: "fsm/machine/inline.go", Rule: "inline: what does not fit is listed all the same",
+		File: "fsm/machine/inline.go", Rule: "inline: an ended execution whose journal does not fit is listed",
 		From: "if !t.inline(ex) {", To: "if !t.inline(ex) && ex.h.Events == 0 {", Tests: "TestInlineBounds",
 	},
 	{
