@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
@@ -20,12 +21,14 @@ type bed struct {
 	b     testing.TB
 	fs    vfs.FS
 	s     *Store
+	cache *pebble.Cache
 	index uint64
 	now   int64
 }
 
 func newBed(b testing.TB) *bed {
-	d := &bed{b: b, fs: vfs.NewMem(), now: 1_000_000}
+	d := &bed{b: b, fs: vfs.NewMem(), now: 1_000_000, cache: pebble.NewCache(64 << 20)}
+	b.Cleanup(d.cache.Unref)
 	d.open(true)
 	d.apply(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: state.FeatureLevel}}}}})
 	return d
@@ -33,7 +36,7 @@ func newBed(b testing.TB) *bed {
 
 func (d *bed) open(create bool) {
 	var err error
-	d.s, err = Open("state", Options{FS: d.fs, Create: create, Stamp: stampOfTests, Logger: quiet{}, Machine: machine.Config{Partitions: 1}, OnFatal: func(err error) { d.b.Error(err) }})
+	d.s, err = Open("state", Options{FS: d.fs, Create: create, Stamp: stampOfTests, Logger: quiet{}, Cache: d.cache, Machine: machine.Config{Partitions: 1}, OnFatal: func(err error) { d.b.Error(err) }})
 	if err != nil {
 		d.b.Fatal(err)
 	}

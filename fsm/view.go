@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"perdure/fsm/state"
 )
 
 // view is a state.Reader over Pebble: the live database, or a snapshot of it.
@@ -33,6 +35,47 @@ func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 		return err
 	}
 	return scan(it, fn)
+}
+
+// stepsAhead is how many keys ScanRanges steps over before it seeks the next range, and how many ranges in a row may be further away
+// until it always seeks. A step is some tenth of a seek, which looks into every level.
+const stepsAhead = 8
+
+// ScanRanges implements state.RangeReader. One iterator moves forward, so it finds most keys in blocks that it has read already.
+func (v view) ScanRanges(ranges []state.Range, fn func(i int, key, value []byte) bool) error {
+	if len(ranges) == 0 {
+		return nil
+	}
+	it, err := v.r.NewIter(&pebble.IterOptions{LowerBound: ranges[0].Lower, UpperBound: ranges[len(ranges)-1].Upper})
+	if err != nil {
+		return err
+	}
+	valid, far := it.First(), 0
+	for i, r := range ranges {
+		for step := 0; valid && far < stepsAhead && step < stepsAhead && bytes.Compare(it.Key(), r.Lower) < 0; step++ {
+			valid = it.Next()
+		}
+		if valid && bytes.Compare(it.Key(), r.Lower) < 0 {
+			far++
+			valid = it.SeekGE(r.Lower)
+		} else {
+			far = 0
+		}
+		for ; valid && bytes.Compare(it.Key(), r.Upper) < 0; valid = it.Next() {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				_ = it.Close() // says the same
+				return err
+			}
+			if !fn(i, it.Key(), value) {
+				break
+			}
+		}
+		if !valid {
+			break // nothing more, or an error, which Close says
+		}
+	}
+	return it.Close()
 }
 
 func scan(it *pebble.Iterator, fn func(key, value []byte) bool) error {

@@ -30,6 +30,7 @@ type receiver struct {
 
 // assign gives pending tasks to the entry's grants: see waiting.
 func (t *txn) assign(grants []*commandv1.Grant) {
+	defer t.m.reads.forgetAhead()
 	for len(grants) > 0 {
 		var group []*receiver
 		credit := 0
@@ -41,7 +42,9 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			continue
 		}
 		o := group[0].Grant
-		for _, w := range t.waiting(o, credit) {
+		tasks := t.waiting(o, credit)
+		t.tasksAhead(o.Namespace, tasks)
+		for _, w := range tasks {
 			task, ok := t.store(o.Namespace).Task(w.id)
 			if !ok {
 				continue

@@ -40,6 +40,8 @@ type Config struct {
 	CheckInvariants bool
 	// notifies is what one entry may notify, in tests; the zero value means notifyListeners and notifyBytes.
 	notifies notifyBudget
+	// aheadLeast is from how many objects on a tick reads their rows ahead, in tests; 0 means aheadLeast.
+	aheadLeast int
 }
 
 func (c Config) part() state.Partition {
@@ -113,6 +115,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	}
 	if cfg.CachedReads == 0 {
 		cfg.CachedReads = 4 << 20
+	}
+	if cfg.aheadLeast == 0 {
+		cfg.aheadLeast = aheadLeast
 	}
 	if cfg.notifies == (notifyBudget{}) {
 		cfg.notifies = notifyBudget{listeners: notifyListeners, bytes: notifyBytes}

@@ -22,6 +22,9 @@ type readCache struct {
 	// values are unused values of the maps.
 	values   slab.Of[cachedValue]
 	absences *absences
+	// ahead are journals that were read ahead: the rows of an incarnation, all that are below, by the part of their keys before the
+	// entry's number. It is empty between commands.
+	ahead map[string][]state.Write
 }
 
 // cachedValue is a value, or instead of it what it decodes to.
@@ -45,7 +48,7 @@ const (
 // newReadCache caches at most so many bytes of what below contains.
 func newReadCache(below state.Reader, bytes int) *readCache {
 	return &readCache{below: below, max: bytes / 2, young: map[string]*cachedValue{}, old: map[string]*cachedValue{},
-		absences: newAbsences()}
+		absences: newAbsences(), ahead: map[string][]state.Write{}}
 }
 
 // caches reports whether keys of this family are cached.
@@ -99,6 +102,14 @@ func (c *readCache) find(key []byte) (cachedValue, error) {
 
 // Scan implements state.Reader.
 func (c *readCache) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	if rows, known := c.journalAhead(lower, upper); known {
+		for _, row := range rows {
+			if bytes.Compare(row.Key, lower) >= 0 && bytes.Compare(row.Key, upper) < 0 && !fn(row.Key, row.Value) {
+				break
+			}
+		}
+		return nil
+	}
 	return c.below.Scan(lower, upper, fn)
 }
 

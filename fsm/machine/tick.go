@@ -20,8 +20,13 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		limit = defaultTickLimit
 	}
 	done := 0
+	defer t.m.reads.forgetAhead()
 	for _, kind := range keys.DeadlineKinds {
-		for _, ref := range t.expired(kind, limit-done) {
+		expired := t.expired(kind, limit-done)
+		if kind == keys.DeadlinePromise || kind == keys.DeadlineLease || kind == keys.DeadlineRetry {
+			t.expirationsAhead(expired)
+		}
+		for _, ref := range expired {
 			t.runExpiration(kind, ref)
 			done++
 		}

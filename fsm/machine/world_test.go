@@ -81,7 +81,7 @@ func newWorldAt(t tester, level uint64, partitions int, change ...func(*Config))
 	t.Helper()
 	w := &world{t: t, now: 1000, views: map[viewKey]*view{}, level: level}
 	for n := range partitions {
-		cfg := Config{Partition: uint32(n), Partitions: uint32(partitions), CheckInvariants: true}
+		cfg := Config{Partition: uint32(n), Partitions: uint32(partitions), CheckInvariants: true, aheadLeast: 1}
 		for _, f := range change {
 			f(&cfg)
 		}
@@ -141,6 +141,9 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	res, err := p.m.Apply(p.index, decoded)
 	if err != nil {
 		w.t.Fatalf("apply %v: %v", entry, err)
+	}
+	if n := len(p.m.reads.ahead); n > 0 {
+		w.t.Errorf("after an entry %d journals are still read ahead", n)
 	}
 	p.state.Apply(p.m.Writes())
 	p.m.Committed()

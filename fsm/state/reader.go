@@ -18,6 +18,17 @@ type Reader interface {
 	Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 }
 
+// Range is the keys in [Lower, Upper).
+type Range struct{ Lower, Upper []byte }
+
+// RangeReader is a Reader that scans many ranges at a fraction of the cost of as many calls of Get and Scan.
+type RangeReader interface {
+	Reader
+	// ScanRanges calls fn for the keys in the ranges, in order. The ranges must ascend and not overlap. i is the range's index. If fn
+	// answers false, the scan goes on with the next range. Otherwise it is as Scan.
+	ScanRanges(ranges []Range, fn func(i int, key, value []byte) bool) error
+}
+
 // Write is one mutation of the state; a nil Value removes the key.
 type Write struct {
 	Key, Value []byte
@@ -47,6 +58,16 @@ func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 		return nil
 	}
 	m.tree.AscendRange(Write{Key: lower}, Write{Key: upper}, visit)
+	return nil
+}
+
+// ScanRanges implements RangeReader.
+func (m *MemReader) ScanRanges(ranges []Range, fn func(i int, key, value []byte) bool) error {
+	for i, r := range ranges {
+		if err := m.Scan(r.Lower, r.Upper, func(key, value []byte) bool { return fn(i, key, value) }); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -37,6 +37,14 @@ var memoryBugs = []mutation.Bug{
 		From: `m.reads.written(w)`, To: `_ = w.value`, Tests: "TestReplicasAgree",
 	},
 	{
+		File: "fsm/view.go", Rule: "ranges: the key behind one is not in it",
+		From: "bytes.Compare(it.Key(), r.Upper) < 0; valid = it.Next()", To: "bytes.Compare(it.Key(), r.Upper) <= 0; valid = it.Next()", Tests: "TestScanRanges",
+	},
+	{
+		File: "fsm/view.go", Rule: "ranges: one that is far away is sought",
+		From: "valid = it.SeekGE(r.Lower)", To: "valid = it.Next()", Tests: "TestScanRanges",
+	},
+	{
 		File: "fsm/decode.go", Rule: "decoder: no field of a leader's entry is left to proto",
 		From: "case 4<<3 | isNumber:\n\t\t\te.ClientRetryMs", To: "case 15<<3 | isNumber:\n\t\t\te.ClientRetryMs", Pkg: "fsm", Tests: "TestDecodeKnowsEveryFieldOfAnEntry",
 	},

@@ -30,6 +30,42 @@ var machineBugs = []mutation.Bug{
 		From: "if from < f.waited.from || ", To: "if ", Tests: "TestTaskAfterWait",
 	},
 	{
+		File: "fsm/machine/first.go", Rule: "task after a wait: a worker that has a short journal whole reads it",
+		From: "if from >= f.short.entries {", To: "if from > f.short.entries {", Tests: "TestTaskAfterWait",
+	},
+	{
+		File: "fsm/machine/inline.go", Rule: "task after a wait: a journal of which a part is in memory is read",
+		From: "s.entries > 0 && s.entries == h.Events", To: "s.entries > 0", Tests: "TestFirstTask",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: a part of a journal is not taken for all of it",
+		From: "delete(c.ahead, incarnation) // not all of it", To: "_ = incarnation", Tests: "TestManyWakesAreReadAhead",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: a row that is there is not taken for an absent one",
+		From: "found[i] = true", To: "found[i] = false", Tests: "TestManyWakesAreReadAhead",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: no journal outlives its command",
+		From: "{ clear(c.ahead) }", To: "{}", Tests: "TestManyWakesAreReadAhead",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: a journal of many entries is not",
+		From: "entries > aheadEntries || ", To: "", Tests: "TestReadAheadIsBounded",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: a journal of many bytes is not",
+		From: " || size > aheadBytes", To: "", Tests: "TestReadAheadIsBounded",
+	},
+	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: an error of the disk stops the replica",
+		From: "panic(state.Fault{Err: err})", To: "return", Tests: "TestFailedReadAhead",
+	},
+	{
+		File: "fsm/machine/reads.go", Rule: "read ahead: a part of a journal begins at its entry",
+		From: "bytes.Compare(row.Key, lower) >= 0 && ", To: "", Tests: "TestReadAheadIsBounded",
+	},
+	{
 		File: "fsm/machine/first.go", Rule: "first task: a clean-up's needs what it cleans up",
 		From: "h.IsCleanup() || ", To: "", Tests: "TestFirstTask",
 	},
@@ -262,7 +298,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/tick.go", Rule: "tick: the limit is for all kinds together",
-		From: `limit-done) {`, To: `limit) {`, Tests: "TestTickLimit",
+		From: `t.expired(kind, limit-done)`, To: `t.expired(kind, limit)`, Tests: "TestTickLimit",
 	},
 	{
 		File: "fsm/machine/chain.go", Rule: "ending: a deadline in Cancelling needs no second request",
