@@ -14,15 +14,16 @@ import (
 const firstBytes = 1 << 10
 
 // First is an execution at the acquisition of its task, with the journal entries that its worker lacks: the start at the
-// first acquisition, when the journal has only that, and after a wait those since the commit that waits. A leader that has
-// it brings the task to its worker without a read of the state. It is immutable.
+// first acquisition, when the journal has only that, and after a wait all of a short journal, or those since the commit that waits. A
+// leader that has it brings the task to its worker without a read of the state. It is immutable.
 type First struct {
 	function                         string
 	status                           journal.Status
 	createdMS, deadlineMS, cleanupMS int64
 	tags                             []recovery.Tag
 	started                          journal.Event // nil after a wait
-	waited                           *waited       // nil at the first acquisition
+	waited                           *waited       // nil at the first acquisition, and of a short journal
+	short                            shortJournal  // else without entries; nothing changes its bytes
 }
 
 // Task returns what query.Read answers for the task of token with the journal from an entry on, as of its acquisition. It is
@@ -30,7 +31,21 @@ type First struct {
 func (f *First) Task(token *perdurev1.TaskToken, from uint64) *perdurev1.Task {
 	out := &perdurev1.Task{Token: token, Function: f.function, Status: wire.EncodeStatus(f.status),
 		CreatedMs: f.createdMS, DeadlineMs: f.deadlineMS, CleanupMs: f.cleanupMS, Tags: wire.EncodeTags(f.tags)}
-	if f.waited == nil {
+	switch {
+	case f.short.entries > 0:
+		if from >= f.short.entries {
+			return nil
+		}
+		for _, b := range f.short.from(from) {
+			e, err := journal.DecodeEntry(b)
+			if err != nil {
+				return nil // the read of the state says it
+			}
+			out.Entries = append(out.Entries, wire.EncodeEntry(e))
+		}
+		out.NextSeq = f.short.entries
+		return out
+	case f.waited == nil:
 		out.Entries, out.NextSeq = []*perdurev1.JournalEntry{wire.EncodeEntry(journal.Entry{Time: f.createdMS, Event: f.started})}, 1
 		return out
 	}
@@ -71,20 +86,25 @@ func (t *txn) first(ns, objectID string) *First {
 	return out
 }
 
-// afterWait returns what the worker of a later task needs, and forgets it. It is nil unless all entries since the commit
-// that waits are in memory.
+// afterWait returns what the worker of a later task needs. It is nil unless all entries of the journal, or all since the commit that
+// waits, are in memory.
 func (t *txn) afterWait(ns, objectID string) *First {
 	ex, ok := t.execution(ns, objectID)
-	if !ok || ex.waited == nil {
+	if !ok {
 		return nil
 	}
 	waited, h := ex.waited, &ex.h
 	ex.waited = nil
-	if waited.next() != h.Events || h.HeartbeatAt != 0 || h.IsCleanup() {
+	whole := ex.short.whole(h)
+	if !whole && (waited == nil || waited.next() != h.Events) || h.HeartbeatAt != 0 || h.IsCleanup() {
 		return nil
 	}
 	out := t.acquired(h)
-	out.waited = waited
+	if whole {
+		out.short = ex.short
+	} else {
+		out.waited = waited
+	}
 	return out
 }
 

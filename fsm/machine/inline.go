@@ -69,6 +69,16 @@ func (s *shortJournal) add(seq uint64, entry []byte) {
 	}
 }
 
+// from are the entries from a number on, as stored.
+func (s *shortJournal) from(seq uint64) [][]byte {
+	return state.EntriesInline(s.bytes, int(s.entries))[seq:]
+}
+
+// whole reports that s has all entries of a journal.
+func (s *shortJournal) whole(h *state.Header) bool {
+	return !s.long && s.entries > 0 && s.entries == h.Events
+}
+
 // entriesOf are the entries of an execution that has ended, as SetInline takes them. fits is false if they are too long.
 func (t *txn) entriesOf(ex *execution) (entries []byte, fits bool) {
 	h := &ex.h

@@ -86,9 +86,13 @@ func sizeWaited(ev journal.Event) (bytes int, kept bool) {
 	return 0, false
 }
 
-// waits notes the worker's entries of a commit that ended the activation with a wait. If the server has written others
-// between them, the next one does not follow them.
+// waits notes the worker's entries of a commit that ended the activation with a wait, unless the whole journal is in memory. If the
+// server has written others between them, the next one does not follow them.
 func (c *commit) waits() {
+	if c.ex.short.whole(&c.ex.h) {
+		c.ex.waited = nil
+		return
+	}
 	w := &waited{from: c.first, entries: make([]journal.Entry, 0, len(c.events)+3)}
 	for i, ev := range c.events {
 		w = w.add(journal.Entry{Seq: c.first + uint64(i), Time: c.t.now, Event: ev})

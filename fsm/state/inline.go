@@ -81,8 +81,14 @@ func (h *Header) InlineEntries() [][]byte {
 	}
 	d := decoder{b: []byte(h.Inline)}
 	_, _ = d.u64(), d.u64()
-	out := make([][]byte, 0, min(h.Events, InlineEvents))
-	for len(d.b) > 0 {
+	return EntriesInline(d.b, int(min(h.Events, InlineEvents)))
+}
+
+// EntriesInline are the entries that AppendInline has appended to b, about so many. They are parts of b.
+func EntriesInline(b []byte, about int) [][]byte {
+	d := decoder{b: b}
+	out := make([][]byte, 0, about)
+	for len(d.b) > 0 && d.err == nil {
 		out = append(out, d.bytes())
 	}
 	return out
