@@ -121,11 +121,8 @@ func (c *readCache) read(below state.RangeReader, ranges []state.Range) error {
 
 // journalAhead are the rows of the incarnation of which [lower, upper) is a part, if they were read ahead.
 func (c *readCache) journalAhead(lower, upper []byte) (rows []state.Write, known bool) {
-	if len(c.ahead) == 0 || keys.Family(lower[0]) != keys.Journal || len(lower) != len(upper) {
-		return nil, false
-	}
 	n := len(lower) - 8
-	if n <= 0 || !bytes.Equal(lower[:n], upper[:n]) {
+	if len(c.ahead) == 0 || n <= 0 || keys.Family(lower[0]) != keys.Journal || len(lower) != len(upper) || !bytes.Equal(lower[:n], upper[:n]) {
 		return nil, false
 	}
 	rows, known = c.ahead[string(lower[:n])]

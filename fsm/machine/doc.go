@@ -17,7 +17,7 @@
 // chain.go the settlement chain, tick.go the expirations, store.go the recovery rules' view of one namespace,
 // outbox.go the messages to other partitions. reads.go keeps what was read and written last in memory, and presence.go
 // which sets of keys are empty, so that an execution in progress reads nothing below; ahead.go reads what many expirations need in one
-// pass. fsm/state defines the stored form, fsm/query reads it,
+// pass, and places.go keeps the first places of queues. fsm/state defines the stored form, fsm/query reads it,
 // fsm/audit checks it; neither may import this package.
 //
 // # Graph runs

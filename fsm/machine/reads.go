@@ -10,7 +10,7 @@ import (
 )
 
 // readCache is a Reader that keeps the promises, tasks, callbacks and functions that were read or written last, the
-// headers that were read last, and which of these keys are absent. A promise or task that was written is kept as the object that it is. The
+// headers that were read last, the first places of queues, and which of these keys are absent. A promise or task that was written is kept as the object that it is. The
 // content is a copy of what is below, so it never reaches state or output.
 //
 // It has two generations of at most max bytes each: a full young one replaces the old one, and what is used of the
@@ -25,6 +25,8 @@ type readCache struct {
 	// ahead are journals that were read ahead: the rows of an incarnation, all that are below, by the part of their keys before the
 	// entry's number. It is empty between commands.
 	ahead map[string][]state.Write
+	// queues are the first places of queues that were scanned, by their prefixes.
+	queues map[string]*places
 }
 
 // cachedValue is a value, or instead of it what it decodes to.
@@ -48,7 +50,7 @@ const (
 // newReadCache caches at most so many bytes of what below contains.
 func newReadCache(below state.Reader, bytes int) *readCache {
 	return &readCache{below: below, max: bytes / 2, young: map[string]*cachedValue{}, old: map[string]*cachedValue{},
-		absences: newAbsences(), ahead: map[string][]state.Write{}}
+		absences: newAbsences(), ahead: map[string][]state.Write{}, queues: map[string]*places{}}
 }
 
 // caches reports whether keys of this family are cached.
@@ -110,6 +112,9 @@ func (c *readCache) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 		}
 		return nil
 	}
+	if queue := wholeQueue(lower, upper); queue != nil {
+		return c.scanQueue(queue, lower, upper, fn)
+	}
 	return c.below.Scan(lower, upper, fn)
 }
 
@@ -117,6 +122,8 @@ func (c *readCache) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 // soon. Nor is a callback that was removed: see presence.
 func (c *readCache) written(w *write) {
 	switch {
+	case keys.Family(w.key[0]) == keys.Ready:
+		delete(c.queues, string(queueOf(w.key)))
 	case !c.caches(w.key):
 	case keys.Family(w.key[0]) == keys.Header, w.removed && counted(w.key) != nil:
 		c.forget(w.key)

@@ -66,6 +66,22 @@ var machineBugs = []mutation.Bug{
 		From: "bytes.Compare(row.Key, lower) >= 0 && ", To: "", Tests: "TestReadAheadIsBounded",
 	},
 	{
+		File: "fsm/machine/reads.go", Rule: "places of a queue: a write of one drops those in memory",
+		From: "delete(c.queues, string(queueOf(w.key)))", To: "delete(c.queues, string(w.key))", Tests: "TestQueuesAreAsBelow",
+	},
+	{
+		File: "fsm/machine/places.go", Rule: "places of a queue: those before the first in memory are read",
+		From: "return bytes.Compare(lower, p.from) >= 0 && (", To: "return (", Tests: "TestQueuesAreAsBelow",
+	},
+	{
+		File: "fsm/machine/places.go", Rule: "places of a queue: those behind the last in memory are read",
+		From: "	if p.whole {\n		return nil\n	}\n	return c.below.Scan(", To: "	if true {\n		return nil\n	}\n	return c.below.Scan(", Tests: "TestQueuesAreAsBelow",
+	},
+	{
+		File: "fsm/machine/places.go", Rule: "places of a queue: few queues are in memory",
+		From: "len(c.queues) >= mostQueues", To: "len(c.queues) > 2*mostQueues", Tests: "TestQueuesAreBounded",
+	},
+	{
 		File: "fsm/machine/first.go", Rule: "first task: a clean-up's needs what it cleans up",
 		From: "h.IsCleanup() || ", To: "", Tests: "TestFirstTask",
 	},
