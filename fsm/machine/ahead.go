@@ -17,6 +17,8 @@ const (
 	// aheadEntries and aheadBytes bound what is read of the journals of one id. A longer one is read when it is needed.
 	aheadEntries = 32
 	aheadBytes   = 8 << 10
+	// aheadMost is how many tasks are read ahead at once.
+	aheadMost = 256
 )
 
 // ahead are the ranges of rows that are to be read ahead.
@@ -27,10 +29,12 @@ type ahead struct {
 
 // row adds one row, unless it is in memory.
 func (a *ahead) row(family keys.Family, object state.Ref) {
-	key := keys.Of(family, object.Namespace, object.ID)
-	if a.t.m.batch.find(key) == nil && !a.t.m.reads.knows(key) {
-		a.ranges = append(a.ranges, state.Range{Lower: key, Upper: append(key, 0)})
+	key := keys.Append(a.t.m.arena.open(), family, object.Namespace, object.ID)
+	if a.t.m.batch.find(key) != nil || a.t.m.reads.knows(key) {
+		return
 	}
+	key = append(bytes.Clone(key), 0)
+	a.ranges = append(a.ranges, state.Range{Lower: key[:len(key)-1], Upper: key})
 }
 
 // execution adds the rows of an execution and of its task, unless it is in memory.
@@ -61,13 +65,14 @@ func (t *txn) expirationsAhead(objects []state.Ref) {
 	a.read()
 }
 
-// tasksAhead reads ahead the executions of tasks that are about to be assigned.
-func (t *txn) tasksAhead(ns string, tasks []waiting) {
-	if len(tasks) < t.m.cfg.aheadLeast {
+// tasksAhead reads ahead the executions of the next tasks that are about to be assigned, before each aheadMost of them. done are assigned.
+func (t *txn) tasksAhead(ns string, tasks []waiting, done int) {
+	if tasks = tasks[done:]; done%aheadMost != 0 || len(tasks) < t.m.cfg.aheadLeast {
 		return
 	}
+	t.m.reads.forgetAhead()
 	a := ahead{t: t}
-	for _, w := range tasks {
+	for _, w := range tasks[:min(len(tasks), aheadMost)] {
 		a.execution(state.Ref{Namespace: ns, ID: w.id})
 	}
 	a.read()

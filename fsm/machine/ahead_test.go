@@ -90,6 +90,35 @@ func TestManyWakesAreReadAhead(t *testing.T) {
 	}
 }
 
+// Many tasks are read ahead in pieces.
+func TestManyTasksAreReadAhead(t *testing.T) {
+	const executions = aheadMost + aheadLeast
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	var starts []*commandv1.Command
+	for n := range executions {
+		starts = append(starts, startCmd(w.request(), fmt.Sprint("e-", n), "f", "in"))
+	}
+	p := w.parts[0]
+	w.apply(p, &commandv1.Entry{Commands: starts})
+	below := &readingRanges{reading: reading{Reader: p.state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}}
+	cfg := p.cfg
+	cfg.CheckInvariants, cfg.aheadLeast = false, 0
+	m, err := New(cfg, below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(below.gets)
+	clear(below.scans)
+	p.m = m
+	if n := len(w.take("w1", executions, "f")); n != executions {
+		t.Errorf("%d tasks are assigned", n)
+	}
+	if n := below.gets[keys.Promise] + below.gets[keys.Task] + below.gets[keys.Header] + below.scans[keys.Journal]; below.ranges != 2 || n > 0 {
+		t.Errorf("%d reads ahead, %d others", below.ranges, n)
+	}
+}
+
 // A read ahead that fails stops the replica, as any read does.
 func TestFailedReadAhead(t *testing.T) {
 	w, below := asleep(t, aheadLeast)

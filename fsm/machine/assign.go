@@ -43,8 +43,8 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 		}
 		o := group[0].Grant
 		tasks := t.waiting(o, credit)
-		t.tasksAhead(o.Namespace, tasks)
-		for _, w := range tasks {
+		for i, w := range tasks {
+			t.tasksAhead(o.Namespace, tasks, i)
 			task, ok := t.store(o.Namespace).Task(w.id)
 			if !ok {
 				continue

@@ -58,6 +58,10 @@ var machineBugs = []mutation.Bug{
 		From: " || size > aheadBytes", To: "", Tests: "TestReadAheadIsBounded",
 	},
 	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: tasks are read in pieces",
+		From: "done%aheadMost != 0", To: "done%aheadLeast != 0", Tests: "TestManyTasksAreReadAhead",
+	},
+	{
 		File: "fsm/machine/ahead.go", Rule: "read ahead: an error of the disk stops the replica",
 		From: "panic(state.Fault{Err: err})", To: "return", Tests: "TestFailedReadAhead",
 	},
