@@ -70,7 +70,6 @@ func (t *txn) tasksAhead(ns string, tasks []waiting, done int) {
 	if tasks = tasks[done:]; done%aheadMost != 0 || len(tasks) < t.m.cfg.aheadLeast {
 		return
 	}
-	t.m.reads.forgetAhead()
 	a := ahead{t: t}
 	for _, w := range tasks[:min(len(tasks), aheadMost)] {
 		a.execution(state.Ref{Namespace: ns, ID: w.id})
@@ -92,8 +91,9 @@ func (a *ahead) read() {
 	}
 }
 
-// read reads rows, each of which is a range, and journals, each of which is one as well.
+// read reads rows, each of which is a range, and journals, each of which is one as well. It forgets what was read ahead before.
 func (c *readCache) read(below state.RangeReader, ranges []state.Range) error {
+	clear(c.ahead)
 	found := make([]bool, len(ranges))
 	journal, entries, size := -1, 0, 0
 	err := below.ScanRanges(ranges, func(i int, key, value []byte) bool {

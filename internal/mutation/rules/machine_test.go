@@ -62,6 +62,10 @@ var machineBugs = []mutation.Bug{
 		From: "done%aheadMost != 0", To: "done%aheadLeast != 0", Tests: "TestManyTasksAreReadAhead",
 	},
 	{
+		File: "fsm/machine/ahead.go", Rule: "read ahead: a journal is not added to what was read ahead before",
+		From: "	clear(c.ahead)\n	found :=", To: "	found :=", Tests: "TestReadAheadIsBounded",
+	},
+	{
 		File: "fsm/machine/ahead.go", Rule: "read ahead: an error of the disk stops the replica",
 		From: "panic(state.Fault{Err: err})", To: "return", Tests: "TestFailedReadAhead",
 	},
