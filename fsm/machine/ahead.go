@@ -9,7 +9,8 @@ import (
 )
 
 // Many objects that expire at once are mostly not in memory. A read of each of their rows by itself looks into each table of L0 and
-// into blocks of every level, which is the largest part of what a wake costs. So a tick reads the rows of all of them ahead, in the order of keys.
+// into blocks of every level, which is the largest part of what a wake costs. So a tick reads the rows of all of them ahead, in the
+// order of keys, and so does a grant of many tasks.
 
 const (
 	// aheadLeast is how many objects are worth it.
