@@ -134,7 +134,7 @@ func TestFailedReadAhead(t *testing.T) {
 	}
 }
 
-// What is read ahead of one id is bounded, in entries and bytes, and of a journal in part nothing is kept.
+// A read ahead takes a bounded number of entries and bytes of one id, and keeps no part of a journal.
 func TestReadAheadIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		entries, bytes int

@@ -58,7 +58,7 @@ func TestQueuesAreAsBelow(t *testing.T) {
 	})
 }
 
-// What is kept of queues is bounded in number.
+// The cache keeps a bounded number of queues.
 func TestQueuesAreBounded(t *testing.T) {
 	c := newReadCache(state.NewMemReader(), 1<<20)
 	for n := range 2 * mostQueues {
