@@ -20,7 +20,11 @@ func Verdicts(over string, verdicts []suite.Verdict) string {
 		case v.Judged:
 			verdict = fmt.Sprintf("no regression beyond %g %%", 100*v.Tolerance)
 		}
-		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f | %.3f | %s |\n", v.Figure, v.Median, low, high, v.Low, verdict)
+		least := "–" // too few rounds
+		if v.Low > 0 {
+			least = fmt.Sprintf("%.3f", v.Low)
+		}
+		fmt.Fprintf(&b, "| %s | %.3f | %.3f to %.3f | %s | %s |\n", v.Figure, v.Median, low, high, least, verdict)
 	}
 	return b.String()
 }

@@ -90,7 +90,7 @@ func together(turns []Figures) (all Figures) {
 		all.PerSecond += f.PerSecond / float64(len(turns))
 		latencies.Merge(f.latencies)
 	}
-	all.Latency = latencyOf(latencies)
+	all.Latency, all.latencies = latencyOf(latencies), latencies
 	return all
 }
 

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +76,36 @@ func TestTogether(t *testing.T) {
 	m := together([]Figures{steady, stopped})
 	if m.PerSecond != 50 || m.Latency.P50 < 9.9 || m.Latency.P99 > 12.1 || m.Latency.Max < 299 {
 		t.Errorf("together %+v", m)
+	}
+}
+
+// TestRatiosOfAllRounds: a stop in one round decides that round's p99, and not that of all rounds together.
+func TestRatiosOfAllRounds(t *testing.T) {
+	round := func(normal time.Duration, slow int) Figures {
+		h := load.NewHistogram()
+		for n := range 1000 {
+			d := normal
+			if n < slow {
+				d = 300 * time.Millisecond
+			}
+			load.Record(h, d)
+		}
+		return Figures{PerSecond: 50, Latency: latencyOf(h), latencies: h}
+	}
+	rounds := [2][]Figures{
+		{round(10*time.Millisecond, 0), round(10*time.Millisecond, 0)},
+		{round(11*time.Millisecond, 0), round(11*time.Millisecond, 15)},
+	}
+	v := ratios(rounds, 0.2)
+	if p99 := v[2]; p99.Figure != "p99" || slices.Max(p99.Ratios) < 20 {
+		t.Errorf("of each round: %+v", p99)
+	}
+	all := v[len(v)-1]
+	if all.Figure != allRounds || all.Judged || all.Median < 1.05 || all.Median > 1.15 {
+		t.Errorf("of all rounds: %+v", all)
+	}
+	rounds[1][1].latencies = nil
+	if v := ratios(rounds, 0.2); len(v) != 3 {
+		t.Errorf("without what was measured: %+v", v)
 	}
 }
