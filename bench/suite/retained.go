@@ -123,10 +123,11 @@ func relative(rounds, before [2][]Figures, tolerance float64) (out []Verdict) {
 		for _, r := range v.Ratios {
 			all = append(all, r/alone[i].Median)
 		}
+		judged := tolerance
 		if v.Figure == allRounds {
-			tolerance = 0
+			judged = 0
 		}
-		to := judge(all, tolerance)
+		to := judge(all, judged)
 		to.Figure = v.Figure + ", over that before purges"
 		out = append(out, to)
 	}
