@@ -17,8 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -49,6 +47,7 @@ type Options struct {
 // Cluster is a running cluster. Its methods are not safe for concurrent use.
 type Cluster struct {
 	dir   string
+	ports *Ports
 	nodes []*Node
 }
 
@@ -78,12 +77,14 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, o Options) error {
+	const each = 4
+	var err error
+	if c.ports, err = Reserve(each * o.Nodes); err != nil {
+		return err
+	}
 	var gossip []string
-	for range o.Nodes {
-		addrs, err := FreeAddrs(4)
-		if err != nil {
-			return err
-		}
+	for i := range o.Nodes {
+		addrs := c.ports.Addrs[each*i:]
 		c.nodes = append(c.nodes, &Node{grpc: addrs[0], http: addrs[1], peer: addrs[2], gossip: addrs[3]})
 		gossip = append(gossip, addrs[3])
 	}
@@ -108,7 +109,6 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 				return fmt.Errorf("filling the data directory of %s: %w", name, err)
 			}
 		}
-		var err error
 		if n.Process, err = n.start(); err != nil {
 			return err
 		}
@@ -176,6 +176,9 @@ func (c *Cluster) Close() error {
 			errs = append(errs, n.Kill())
 		}
 	}
+	if c.ports != nil {
+		errs = append(errs, c.ports.Close())
+	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
@@ -228,31 +231,4 @@ func gone(err error) error {
 func (n *Node) Restart() (err error) {
 	n.Process, err = n.start()
 	return err
-}
-
-// The ports that FreeAddrs draws from: below those of the project's tests and those that systems hand out.
-const firstPort, ports = 7500, 2400
-
-// FreeAddrs returns addresses on loopback where nobody listens, by TCP or UDP.
-func FreeAddrs(n int) ([]string, error) {
-	var out []string
-	next := rand.IntN(ports)
-	for range ports {
-		if len(out) == n {
-			return out, nil
-		}
-		next = (next + 1) % ports
-		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+next)
-		stream, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		packet, err := net.ListenPacket("udp", addr)
-		if err == nil {
-			out = append(out, addr)
-			_ = packet.Close() // nothing was sent
-		}
-		_ = stream.Close() // nobody has connected
-	}
-	return nil, fmt.Errorf("no %d free ports from %d to %d", n, firstPort, firstPort+ports-1)
 }

@@ -59,9 +59,12 @@ func measureBaseline(ctx context.Context, o Options, like Figures, cfg baseline.
 		return f, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if cfg.Addrs, err = cluster.FreeAddrs(like.Nodes); err != nil {
+	ports, err := cluster.Reserve(like.Nodes)
+	if err != nil {
 		return f, err
 	}
+	defer func() { err = errors.Join(err, ports.Close()) }()
+	cfg.Addrs = ports.Addrs
 	var servers []*role.Process
 	defer func() {
 		for _, s := range servers {
