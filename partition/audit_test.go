@@ -137,6 +137,9 @@ func (c *census) one(key, value []byte) error {
 		if t, ok := h.InlineTask(); err == nil && ok {
 			c.tasks[h.ID] = t
 		}
+		if p, ok := h.InlinePromise(); err == nil && ok {
+			c.promises[h.ID] = p
+		}
 		for _, value := range h.InlineEntries() {
 			e, bad := journal.DecodeEntry(value)
 			err = errors.Join(err, bad)

@@ -97,6 +97,9 @@ func (s *plot) rows(id string) {
 	if !ok {
 		return
 	}
+	if p, ok := h.InlinePromise(); ok {
+		s.put(of(keys.Promise, id), recovery.AppendPromise(nil, p))
+	}
 	s.put(of(keys.Task, id), recovery.AppendTask(nil, task))
 	for seq, entry := range h.InlineEntries() {
 		s.put(keys.JournalEntry("default", id, h.Incarnation, uint64(seq)), entry)
@@ -121,6 +124,7 @@ func (s *plot) event(id string, seq int, ev journal.Event) {
 
 func (s *plot) promise(id string, change func(p *recovery.Promise)) {
 	s.t.Helper()
+	s.rows(id)
 	p, err := recovery.DecodePromise(s.get(of(keys.Promise, id)))
 	s.must(err)
 	change(&p)

@@ -7,7 +7,7 @@ import (
 	"perdure/recovery"
 )
 
-// inline checks an execution whose header has its task and its journal: nothing of them has a row of its own.
+// inline checks an execution whose header has its task and its journal, and perhaps its promise: nothing of them has a row of its own.
 func (a *auditor) inline(ns string, h state.Header) {
 	var entries []journal.Entry
 	for i, value := range h.InlineEntries() {
@@ -32,6 +32,13 @@ func (a *auditor) inline(ns string, h state.Header) {
 		a.found(ns, h.ID, RuleHeader, "its header has the journal, and there are rows of it")
 		return false
 	})
+	if p, ok := h.InlinePromise(); ok {
+		a.report.Promises++
+		if a.Has(keys.Of(keys.Promise, ns, h.ID)) {
+			a.found(ns, h.ID, RuleHeader, "its header has the promise, and so has a row")
+		}
+		a.promiseItself(ns, p)
+	}
 	task, _ := h.InlineTask()
 	a.broken(ns, recovery.CheckTask(objects{from: a.From, ns: ns}, task, a.report.ClockMS))
 	a.execution(ns, h, entries)

@@ -33,8 +33,7 @@ func (a *auditor) promise(key, value []byte) {
 		return
 	}
 	a.here(ns, p.ID)
-	a.broken(ns, recovery.CheckPromise(objects{from: a.From, ns: ns}, p))
-	a.promiseValue(ns, p)
+	a.promiseItself(ns, p)
 	if a.clientPromise(ns, p) {
 		return
 	}
@@ -54,6 +53,12 @@ func (a *auditor) promise(key, value []byte) {
 			a.found(ns, p.ID, RuleOperation, "the promise of an operation of %q, which does not exist", parent)
 		}
 	}
+}
+
+// promiseItself checks what must hold of any promise.
+func (a *auditor) promiseItself(ns string, p recovery.Promise) {
+	a.broken(ns, recovery.CheckPromise(objects{from: a.From, ns: ns}, p))
+	a.promiseValue(ns, p)
 }
 
 func (a *auditor) task(key, value []byte) {

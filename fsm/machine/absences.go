@@ -9,8 +9,8 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// absences answers from memory, for nearly all ids that are free, that the state has no promise of an id. Each start asks for that, and
-// a read of an absent key looks into each table of L0 and into a block of the last level.
+// absences answers from memory, for nearly all ids that are free, that the state has no promise of an id, neither in a row nor inline in
+// a header. Each start asks for that, and a read of an absent key looks into each table of L0 and into a block of the last level.
 //
 // It is a Bloom filter of all promises: of those that are written, and of those that were there, which it reads in pieces, one for each
 // entry, so that a start of a node does not wait for it. Until it has read them all it knows nothing. A filter forgets nothing, so
@@ -22,6 +22,7 @@ type absences struct {
 	from        []byte
 	// removed counts promises since next began.
 	removed int
+	key     []byte // memory
 }
 
 const (
@@ -33,8 +34,7 @@ const (
 
 func newAbsences() *absences { return &absences{next: &bloom{}} }
 
-// none reports that neither the state nor an entry that is not stored yet has a key, which must be that of a promise. False means
-// that there may be one.
+// none reports that neither the state nor an entry that is not stored yet has the promise of a key. False means that there may be one.
 func (a *absences) none(key []byte) bool { return a.whole != nil && !a.whole.has(xxhash.Sum64(key)) }
 
 // ready reports that it knows of most ids that are free.
@@ -47,17 +47,37 @@ func (m *Machine) Free(namespace, id string) bool {
 
 // write notes a write.
 func (a *absences) write(w *write) {
-	switch {
-	case keys.Family(w.key[0]) != keys.Promise:
+	switch family := keys.Family(w.key[0]); {
+	case family == keys.Header && !w.removed:
+		a.add(a.promiseOf(w.key)) // which may be inline
+	case family != keys.Promise:
 	case w.removed:
 		a.removed++
 	default:
-		if a.whole != nil {
-			a.whole.add(w.hash)
-		}
-		if a.next != nil {
-			a.next.add(w.hash)
-		}
+		a.add(w.hash)
+	}
+}
+
+func (a *absences) add(hash uint64) {
+	if a.whole != nil && !a.whole.has(hash) {
+		a.whole.add(hash)
+	}
+	if a.next != nil && !a.next.has(hash) {
+		a.next.add(hash)
+	}
+}
+
+// promiseOf is the hash of the key of the promise of an execution, by the key of the header.
+func (a *absences) promiseOf(header []byte) uint64 {
+	a.key = append(a.key[:0], header...)
+	a.key[0] = byte(keys.Promise)
+	return xxhash.Sum64(a.key)
+}
+
+// moved notes that the removal of a promise's row, if there is one, moves the promise into a header.
+func (a *absences) moved(removal *write) {
+	if removal != nil && !removal.void {
+		a.removed-- // write counts it
 	}
 }
 
@@ -70,21 +90,31 @@ func (a *absences) step(r state.Reader) error {
 		}
 		a.next, a.from, a.removed = &bloom{}, nil, 0
 	}
-	family := []byte{byte(keys.Promise)}
-	lower := a.from
-	if lower == nil {
-		lower = family
-	}
 	left, ended := absentPiece, true
-	if err := r.Scan(lower, keys.After(family), func(key, _ []byte) bool {
-		if left--; left < 0 {
-			a.from, ended = bytes.Clone(key), false
-			return false
+	// Promises first: one that becomes part of its header meanwhile is found in either place.
+	for _, family := range [][]byte{{byte(keys.Promise)}, {byte(keys.Header)}} {
+		lower := family
+		if a.from != nil && bytes.Compare(a.from, lower) > 0 {
+			lower = a.from
 		}
-		a.next.add(xxhash.Sum64(key))
-		return true
-	}); err != nil {
-		return err
+		if upper := keys.After(family); ended && bytes.Compare(lower, upper) < 0 {
+			if err := r.Scan(lower, upper, func(key, _ []byte) bool {
+				if left--; left < 0 {
+					a.from, ended = bytes.Clone(key), false
+					return false
+				}
+				hash := xxhash.Sum64(key)
+				if keys.Family(key[0]) == keys.Header {
+					hash = a.promiseOf(key)
+				}
+				if !a.next.has(hash) {
+					a.next.add(hash)
+				}
+				return true
+			}); err != nil {
+				return err
+			}
+		}
 	}
 	if ended {
 		a.whole, a.next, a.from = a.next, nil, nil

@@ -29,6 +29,9 @@ type plot struct {
 
 func (s *plot) get(key []byte) []byte {
 	s.t.Helper()
+	if keys.Family(key[0]) == keys.Promise {
+		s.rows(idOfKey(key))
+	}
 	value, ok, err := s.state.Get(key)
 	if err != nil || !ok {
 		s.t.Fatalf("no value is at %q (%v)", key, err)
@@ -46,6 +49,9 @@ func (s *plot) rows(objectID string) {
 	task, ok := h.InlineTask()
 	if !ok {
 		return
+	}
+	if p, ok := h.InlinePromise(); ok {
+		s.put(keys.Of(keys.Promise, ns, objectID), recovery.AppendPromise(nil, p))
 	}
 	s.put(keys.Of(keys.Task, ns, objectID), recovery.AppendTask(nil, task))
 	for seq, entry := range h.InlineEntries() {
@@ -104,12 +110,15 @@ func (s *plot) header(objectID string, change func(*state.Header)) {
 func (s *plot) inline(objectID string, change func(entries [][]byte) [][]byte) {
 	s.t.Helper()
 	s.header(objectID, func(h *state.Header) {
+		if p, ok := h.InlinePromise(); ok { // which follows from the last entry
+			s.put(keys.Of(keys.Promise, ns, objectID), recovery.AppendPromise(nil, p))
+		}
 		task, ok := h.InlineTask()
 		var all []byte
 		for _, entry := range change(h.InlineEntries()) {
 			all = state.AppendInline(all, entry)
 		}
-		if !ok || !h.SetInline(task, all) {
+		if !ok || !h.SetInline(task, nil, all) {
 			s.t.Fatalf("%q has nothing inline", objectID)
 		}
 	})
@@ -256,7 +265,20 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.put(keys.JournalEntry(ns, h.ID, h.Incarnation, 0), h.InlineEntries()[0])
 		}},
 		{"a task inline of another target", recovery.OrphanTasks, "done", func(s *plot) {
-			s.promise(name("done"), func(p *recovery.Promise) { p.Target = "g" })
+			p, _ := new(s.readHeader(name("done"))).InlinePromise()
+			s.header(name("done"), (*state.Header).DropInlinePromise)
+			p.Target = "g"
+			s.put(keys.Of(keys.Promise, ns, p.ID), recovery.AppendPromise(nil, p))
+		}},
+		{"a promise inline, and a row", audit.RuleHeader, "done", func(s *plot) {
+			p, _ := new(s.readHeader(name("done"))).InlinePromise()
+			s.put(keys.Of(keys.Promise, ns, p.ID), recovery.AppendPromise(nil, p))
+		}},
+		{"a promise inline whose value is no outcome", audit.RuleOutcome, "failed", func(s *plot) {
+			s.inline(name("failed"), func(entries [][]byte) [][]byte {
+				entries[len(entries)-1] = journal.AppendEntry(nil, journal.Entry{Seq: uint64(len(entries) - 1), Event: journal.ExecutionFailed{Error: []byte("nonsense")}})
+				return entries
+			})
 		}},
 		{"an entry under another's number", audit.RuleMisplaced, "done", func(s *plot) {
 			s.rows(name("done"))

@@ -93,6 +93,12 @@ func takeCensus(r state.Reader) *census {
 				}
 				c.tasks[h.ID] = t
 			}
+			if p, ok := h.InlinePromise(); ok {
+				if _, twice := c.promises[h.ID]; twice {
+					c.problem("the promise of %q is inline, and has a row", h.ID)
+				}
+				c.promises[h.ID] = p
+			}
 			for seq, value := range h.InlineEntries() {
 				c.entry(keys.JournalEntry(ns, h.ID, h.Incarnation, uint64(seq)), value)
 			}

@@ -147,6 +147,9 @@ func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
 
 // contentLevel is the feature level of a command's fields that are younger than its kind.
 func contentLevel(cmd *commandv1.Command) uint64 {
+	if level := purgesLevel(cmd.GetPurgeMany()); level > 0 {
+		return level
+	}
 	c := cmd.GetCommit()
 	if c.GetCleanupMs() != 0 || cmd.GetSignal().GetStart() != nil || cmd.GetSettlePromise().GetIncarnation() != 0 {
 		return state.LevelFunctions

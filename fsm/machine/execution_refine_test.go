@@ -18,7 +18,6 @@ import (
 	"perdure/id"
 	"perdure/internal/testkit"
 	"perdure/journal"
-	"perdure/recovery"
 )
 
 // executionRefinement runs executions through the machine's commands, over several partitions, with workers
@@ -123,8 +122,7 @@ func (s *executionRefinement) observe(p *part, entry *commandv1.Entry, res *Resu
 
 // outcomeIn is the result that an execution's promise holds; ok is false while it is pending.
 func outcomeIn(r state.Reader, objectID string) (outcome string, ok bool) {
-	b, found, _ := r.Get(keys.Of(keys.Promise, ns, objectID))
-	p, err := recovery.DecodePromise(b)
+	p, found, err := state.ReadPromise(r, ns, objectID)
 	if !found || err != nil || !p.State.Settled() {
 		return "", false
 	}
@@ -138,8 +136,7 @@ func (s *executionRefinement) again(promise string, incarnation uint64) bool {
 		child, err := state.DecodeHeader(h)
 		return err == nil && child.ParentIncarnation == incarnation
 	}
-	b, ok, _ := r.Get(keys.Of(keys.Promise, ns, promise))
-	p, err := recovery.DecodePromise(b)
+	p, ok, err := state.ReadPromise(r, ns, promise)
 	return ok && err == nil && p.Incarnation == incarnation
 }
 

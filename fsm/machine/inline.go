@@ -27,7 +27,7 @@ func (t *txn) inlineEnded() {
 	}
 }
 
-// inline moves task and journal of one execution, unless they do not fit.
+// inline moves task and journal of one execution, unless they do not fit, and its promise if that follows from them.
 func (t *txn) inline(ex *execution) bool {
 	ns, h := ex.ns, &ex.h
 	task, ok := t.store(ns).Task(h.ID)
@@ -35,16 +35,33 @@ func (t *txn) inline(ex *execution) bool {
 		return false
 	}
 	entries, fits := t.entriesOf(ex)
-	if !fits || !h.SetInline(task, entries) {
+	if !fits || !h.SetInline(task, t.promiseToInline(ex), entries) {
 		return false
 	}
 	for seq := range h.Events {
 		t.remove(t.m.arena.close(keys.AppendJournalEntry(t.m.arena.open(), ns, h.ID, h.Incarnation, seq)))
 	}
 	t.remove(t.of(keys.Task, ns, h.ID))
+	if h.HasInlinePromise() {
+		row := t.of(keys.Promise, ns, h.ID)
+		t.remove(row)
+		t.m.reads.absences.moved(t.find(row))
+	}
 	t.putHeader(ex) // here, so that the invariants find the task
 	t.listEnd(ex)
 	return true
+}
+
+// promiseToInline is the promise of an execution, which may be inline, too; nil if it may not.
+func (t *txn) promiseToInline(ex *execution) *recovery.Promise {
+	if t.m.feature < state.LevelPromise || !state.MayInlinePromise(ex.h.ID) {
+		return nil
+	}
+	p, ok := t.store(ex.ns).Promise(ex.h.ID)
+	if !ok {
+		return nil
+	}
+	return &p
 }
 
 // shortJournal are the first entries of an execution's journal in memory, as state.AppendInline writes them. long: they are known to be
@@ -103,15 +120,56 @@ func (s store) inlineTask(objectID string) (recovery.Task, bool) {
 	if s.t.m.feature < state.LevelInline {
 		return recovery.Task{}, false
 	}
-	if ex := s.t.m.cache.get(s.ns, objectID); ex != nil {
-		return ex.h.InlineTask()
+	if ex := s.t.m.cache.get(s.ns, objectID); ex != nil && ex.h.Inline == "" {
+		return recovery.Task{}, false
 	}
 	if p, ok := s.Promise(objectID); !ok || !p.State.Settled() || p.Target == "" || state.OfClient(p) {
 		return recovery.Task{}, false
 	}
-	h, _ := s.t.stored().Header(s.ns, objectID)
+	h, _ := s.t.headerOf(s.ns, objectID)
 	return h.InlineTask()
 }
+
+// inlinePromise is the promise of an ended execution that has no row of its own for it.
+func (s store) inlinePromise(objectID string) (recovery.Promise, bool) {
+	if s.t.m.feature < state.LevelPromise || !state.MayInlinePromise(objectID) {
+		return recovery.Promise{}, false
+	}
+	if ex := s.t.m.cache.get(s.ns, objectID); ex != nil {
+		return ex.h.InlinePromise()
+	}
+	if s.t.m.Free(s.ns, objectID) {
+		return recovery.Promise{}, false
+	}
+	h, _ := s.t.stored().Header(s.ns, objectID)
+	return h.InlinePromise()
+}
+
+// dropInlinePromise deletes a promise that is inline in the header of an ended execution; false if there is none.
+func (s store) dropInlinePromise(objectID string) bool {
+	if _, ok := s.inlinePromise(objectID); !ok {
+		return false
+	}
+	s.t.m.reads.absences.removed++
+	if ex := s.t.m.cache.get(s.ns, objectID); ex != nil {
+		s.t.touch(ex)
+		ex.h.DropInlinePromise()
+		ex.dirty = true
+		return true
+	}
+	h, _ := s.t.stored().Header(s.ns, objectID)
+	h.DropInlinePromise()
+	s.t.put(s.t.of(keys.Header, s.ns, objectID), s.t.m.arena.close(h.Append(s.t.m.arena.open())))
+	return true
+}
+
+// inlined says what of an ended execution is in its header, and not in rows of its own.
+type inlined struct {
+	journal bool // and the task
+	promise bool
+}
+
+func inlinedOf(h *state.Header) inlined { return inlined{h.Inline != "", h.HasInlinePromise()} }
 
 // journalEntries calls fn with journal entries of an execution, as state.Must's Entries does.
 func (t *txn) journalEntries(ex *execution, from, to uint64, fn func(key, value []byte) bool) {

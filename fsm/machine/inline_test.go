@@ -34,8 +34,8 @@ func (w *world) isInline(objectID string) bool {
 	return h.Inline != ""
 }
 
-// A query answers the same about an inline journal as about rows: the test compares with a state at the feature level below, also after
-// late commands and a restart.
+// A query answers the same about an inline journal and an inline promise as about rows: the test compares with a state at the feature
+// levels below, also after late commands and a restart.
 func TestInlineReadsAsRows(t *testing.T) {
 	const none, leaf, caller = 0, 1, 2
 	for ops, want := range map[string]int{
@@ -43,8 +43,8 @@ func TestInlineReadsAsRows(t *testing.T) {
 		"child g x; return x": caller, "sleep 50; return x": caller, "promise p; return x": caller, "signal b go 1; return x": caller,
 		"child g x; child g y; step s -> x; fail app:no": caller, "cleanup 500; return x": none, "continue in": none,
 	} {
-		var said [2]string
-		for i, level := range []uint64{state.LevelLeaves, state.LevelInline} {
+		var said [3]string
+		for i, level := range []uint64{state.LevelLeaves, state.LevelInline, state.LevelPromise} {
 			w := newWorldAt(t, level, 1)
 			v := w.begin("a", "f")
 			if ops == "signals" {
@@ -54,11 +54,12 @@ func TestInlineReadsAsRows(t *testing.T) {
 			} else {
 				w.commit(v, ops)
 			}
-			if got := w.isInline("a"); got != (want != none && level == state.LevelInline) {
+			if got := w.isInline("a"); got != (want != none && level >= state.LevelInline) {
 				t.Errorf("%s at level %d: inline %t", ops, level, got)
 			}
-			if got := w.familiesOf("a"); want == leaf && level == state.LevelInline && fmt.Sprint(got) != "map[header:1 promise:1 visibility:1]" {
-				t.Errorf("%s: it has the rows %v", ops, got)
+			rows := map[uint64]string{state.LevelInline: "map[header:1 promise:1 visibility:1]", state.LevelPromise: "map[header:1 visibility:1]"}
+			if got := w.familiesOf("a"); want == leaf && rows[level] != "" && fmt.Sprint(got) != rows[level] {
+				t.Errorf("%s at level %d: it has the rows %v", ops, level, got)
 			}
 			ask := func(id string, q *commandv1.Query) string {
 				q.Id = id
@@ -68,6 +69,7 @@ func TestInlineReadsAsRows(t *testing.T) {
 				said[i] += what + "\n" + strings.Join(showEntries(w.journal("a")), "\n") + "\n" + w.describe("a").String() + "\n" +
 					ask("a", &commandv1.Query{Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}}) + "\n" +
 					ask("a", &commandv1.Query{Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: 1, Version: 1}}}) + "\n" +
+					ask("a", &commandv1.Query{Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}}) + "\n" +
 					ask("a:0", &commandv1.Query{Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}}) + "\n"
 				for from := range 3 {
 					said[i] += ask("a", &commandv1.Query{Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{FromSeq: uint64(from), Limit: 1}}}) + "\n"
@@ -104,8 +106,8 @@ func TestInlineReadsAsRows(t *testing.T) {
 				t.Errorf("%s at level %d: left: %q", ops, level, left)
 			}
 		}
-		if said[0] != said[1] {
-			t.Errorf("%s: in rows\n%s\ninline\n%s", ops, said[0], said[1])
+		if said[0] != said[1] || said[0] != said[2] {
+			t.Errorf("%s: in rows\n%s\ninline\n%s\nwith the promise\n%s", ops, said[0], said[1], said[2])
 		}
 	}
 }
@@ -142,7 +144,7 @@ func TestInlineBounds(t *testing.T) {
 		}
 		w.sound(w.parts[0])
 		n := w.familiesOf("a")
-		if (n["task"] == 0 && n["journal"] == 0) != c.want {
+		if (n["task"] == 0 && n["journal"] == 0 && n["promise"] == 0) != c.want {
 			t.Errorf("%s: it has the rows %v", c.what, n)
 		}
 		if got := w.purge("a"); got != deleted {
@@ -160,7 +162,7 @@ func TestInlineDoesNotDependOnMemory(t *testing.T) {
 	run := func(between func(w *world, v *view)) (string, uint64) {
 		w := newWorldAt(t, state.LevelLeaves, 1)
 		v := w.begin("a", "f")
-		w.raise(w.parts[0], state.LevelInline)
+		w.raise(w.parts[0], state.LevelPromise)
 		u := w.begin("b", "f")
 		for _, x := range []*view{v, u} {
 			for _, ops := range []string{"step s -> x", "random 8", "step s -> " + strings.Repeat("y", 2000)} {
@@ -191,7 +193,7 @@ func TestInlineDoesNotDependOnMemory(t *testing.T) {
 	}
 }
 
-// Of a short execution the machine gives no task and no journal to store, if all of it happens between two batches.
+// Of a short execution the machine gives no promise, no task and no journal to store, if all of it happens between two batches.
 func TestInlineIsNotStored(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
@@ -209,7 +211,7 @@ func TestInlineIsNotStored(t *testing.T) {
 		}
 		return res
 	}
-	apply(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(state.LevelInline)}})
+	apply(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(state.LevelPromise)}})
 	res := apply(&commandv1.Entry{Commands: []*commandv1.Command{startCmd(w.request(), "a", "f", "in")}, Grants: []*commandv1.Grant{grant("w1", 1, "f")}})
 	v := &view{token: res.Effects.Assigned[0].Token}
 	cmd := w.commitCmd(v, "step s -> x; return x")
@@ -219,7 +221,7 @@ func TestInlineIsNotStored(t *testing.T) {
 	}
 	var stored []string
 	for _, write := range m.Writes() {
-		if f := keys.Family(write.Key[0]); f == keys.Task || f == keys.Journal || f == keys.Ready || f == keys.Deadline {
+		if f := keys.Family(write.Key[0]); f == keys.Promise || f == keys.Task || f == keys.Journal || f == keys.Ready || f == keys.Deadline {
 			stored = append(stored, fmt.Sprintf("%s, removed %t", keys.NameOf(write.Key), write.Value == nil))
 		}
 	}
@@ -228,23 +230,142 @@ func TestInlineIsNotStored(t *testing.T) {
 	}
 }
 
-// An execution that ended in rows and is started again has the task of its new incarnation, and none after that is purged, also if
-// the replica stores nothing between: the new task must not count as the first of its key.
+// An execution that ended in rows, or inline, and is started again has the promise and the task of its new incarnation, and none after
+// that is purged, also if the replica stores nothing between: the new rows must not count as the first of their keys.
 func TestRestartHasOneTask(t *testing.T) {
-	w := newWorldAt(t, state.LevelLeaves, 1)
-	w.commit(w.begin("a", "f"), "return x")
-	w.raise(w.parts[0], state.LevelInline)
-	req := startCmd(w.request(), "a", "f", "in")
-	req.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
-	w.do(req) // the invariants look whether a write that counts as a key's first one is
-	w.commit(w.only("w1", "f"), "return y")
-	w.sound(w.parts[0])
-	w.pass(20_000)
-	if got := w.purge("a"); got != deleted {
-		t.Fatalf("purged: %v", got)
+	for _, level := range []uint64{state.LevelLeaves, state.LevelInline, state.LevelPromise} {
+		w := newWorldAt(t, state.LevelLeaves, 1)
+		w.raise(w.parts[0], level)
+		w.commit(w.begin("a", "f"), "return x")
+		w.raise(w.parts[0], state.LevelPromise)
+		req := startCmd(w.request(), "a", "f", "in")
+		req.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
+		w.do(req) // the invariants look whether a write that counts as a key's first one is
+		if got := w.familiesOf("a"); got["promise"] != 1 || got["task"] != 1 {
+			t.Errorf("from level %d: started again it has the rows %v", level, got)
+		}
+		w.commit(w.only("w1", "f"), "return y")
+		w.sound(w.parts[0])
+		w.pass(20_000)
+		if got := w.purge("a"); got != deleted {
+			t.Fatalf("purged: %v", got)
+		}
+		if left := w.left("a", 0); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
 	}
-	if left := w.left("a", 0); len(left) > 0 {
-		t.Errorf("left: %q", left)
+}
+
+// Which promises are inline: all that follow from the header and the last entry.
+func TestInlinePromises(t *testing.T) {
+	start := func(w *world, change func(*perdurev1.StartRequest)) *view {
+		req := startCmd(w.request(), "a", "f", "in")
+		change(req.GetStart())
+		w.do(req)
+		return w.only("w1", "f")
+	}
+	for _, c := range []struct {
+		what string
+		run  func(w *world)
+		want bool
+	}{
+		{"no result", func(w *world) { w.commit(w.begin("a", "f"), "return") }, true},
+		{"failed", func(w *world) { w.commit(w.begin("a", "f"), "fail app:no") }, true},
+		{"cancelled", func(w *world) {
+			v := w.begin("a", "f")
+			w.do(cancelCmd("a", "why", 1000))
+			w.commit(v, "cancelled ok")
+		}, true},
+		{"terminated", func(w *world) { w.begin("a", "f"); w.do(terminateCmd("a", "enough")) }, true},
+		{"tags", func(w *world) {
+			w.commit(start(w, func(r *perdurev1.StartRequest) { r.Tags = map[string]string{"b": "2", "a": "1"} }), "return x")
+		}, true},
+		{"a deadline", func(w *world) {
+			w.commit(start(w, func(r *perdurev1.StartRequest) { r.TimeoutMs = 5000 }), "return x")
+		}, true},
+		{"timed out", func(w *world) {
+			start(w, func(r *perdurev1.StartRequest) { r.TimeoutMs = 5000 })
+			w.pass(5000)
+		}, false},
+	} {
+		var said [2]string
+		for i, level := range []uint64{state.LevelInline, state.LevelPromise} {
+			w := newWorldAt(t, level, 1)
+			c.run(w)
+			if got := w.familiesOf("a")["promise"] == 0; got != (c.want && level == state.LevelPromise) {
+				t.Errorf("%s at level %d: inline %t", c.what, level, got)
+			}
+			w.open(w.parts[0])
+			said[i] = w.query(&commandv1.Query{Id: "a", Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}}).String()
+			w.sound(w.parts[0])
+		}
+		if said[0] != said[1] {
+			t.Errorf("%s: in a row\n%s\ninline\n%s", c.what, said[0], said[1])
+		}
+	}
+}
+
+// The rules find the settled promise of what has ended, and none once it is deleted, whether or not the execution is in memory. What
+// they delete in a command that is refused stays.
+func TestRulesFindInlinePromise(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("a", "f"), "return x")
+	w.open(w.parts[0])
+	before := content(w.parts[0].state)
+	m := w.parts[0].m
+	for _, inMemory := range []bool{false, true} {
+		x := newTxn(m)
+		x.begin(w.parts[0].index + 1)
+		if inMemory {
+			x.execution(ns, "a")
+			x.forgetLast()
+		}
+		s := x.store(ns)
+		if p, ok := s.Promise("a"); !ok || p.State != recovery.PromiseResolved || p.Target != "f" {
+			t.Errorf("in memory %t: %+v, %t", inMemory, p, ok)
+		}
+		s.remove("a")
+		if p, ok := s.Promise("a"); ok {
+			t.Errorf("in memory %t: removed, it is %+v", inMemory, p)
+		}
+		if task, ok := s.Task("a"); ok {
+			t.Errorf("in memory %t: its promise is removed, and its task is %+v", inMemory, task)
+		}
+		if _, ok := s.Promise("b"); ok {
+			t.Error("nobody has a promise of another id")
+		}
+		x.abort()
+		if p, ok := s.Promise("a"); !ok || p.State != recovery.PromiseResolved {
+			t.Errorf("in memory %t: after an abort it is %+v, %t", inMemory, p, ok)
+		}
+	}
+	if after := content(w.parts[0].state); after != before {
+		t.Errorf("the state was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// A machine that starts on a state with inline promises does not take their ids for free, nor does one into which they are restored.
+func TestInlinePromiseIsNotFree(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("a", "f"), "return x")
+	for _, what := range []string{"as it ended", "after a start"} {
+		for range 3 {
+			w.tick() // reads pieces
+		}
+		m := w.parts[0].m
+		if !m.reads.absences.ready() || m.Free(ns, "a") || !m.Free(ns, "nobody") {
+			t.Errorf("%s: ready %t, a is free %t", what, m.reads.absences.ready(), m.Free(ns, "a"))
+		}
+		if got := m.reads.absences.removed; got != 0 {
+			t.Errorf("%s: %d promises count as removed", what, got)
+		}
+		w.open(w.parts[0])
+	}
+	if got := w.purge("a"); got != deleted {
+		t.Fatal(got)
+	}
+	if got := w.parts[0].m.reads.absences.removed; got != 1 {
+		t.Errorf("%d promises count as removed", got)
 	}
 }
 

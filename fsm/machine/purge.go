@@ -55,7 +55,7 @@ func applyPurge(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	if err := t.mayPurge(ex, req); err != nil {
 		return nil, err
 	}
-	if t.purgeLeaf(ex, ex.h.Inline != "") {
+	if t.purgeLeaf(ex, inlinedOf(&ex.h)) {
 		return purged(perdurev1.PurgeState_PURGE_STATE_DELETED), nil
 	}
 	ex.h.Purge = purgeBegin
@@ -223,23 +223,23 @@ func (t *txn) purgeStage(ex *execution, stage int, from []byte) (next []byte, op
 
 // purgeLeaf deletes an execution of which the state has nothing but its own objects and its journal: the journal names no operation
 // that has rows of its own. The header says so, or one pass over the journal. It does what purge does, with at most one read of a
-// range instead of a read for each family. inline: the header has the task and the journal. false: nothing was deleted.
-func (t *txn) purgeLeaf(ex *execution, inline bool) bool {
+// range instead of a read for each family. false: nothing was deleted.
+func (t *txn) purgeLeaf(ex *execution, in inlined) bool {
 	ns, h := ex.ns, ex.h
 	if h.Kind != state.KindFunction || h.Generation != 0 || h.CleanupChild != 0 || h.Events > sweepBudget {
 		return false
 	}
 	found, a := make([][]byte, 0, h.Events), &t.m.arena
 	switch {
-	case inline && (h.Leaf || allRecords(&h)):
-		return t.eraseLeaf(ex, nil, inline)
-	case inline:
+	case in.journal && (h.Leaf || allRecords(&h)):
+		return t.eraseLeaf(ex, nil, in)
+	case in.journal:
 		return false
 	case h.Leaf:
 		for seq := range h.Events {
 			found = append(found, a.close(keys.AppendJournalEntry(a.open(), ns, h.ID, h.Incarnation, seq)))
 		}
-		return t.eraseLeaf(ex, found, inline)
+		return t.eraseLeaf(ex, found, in)
 	}
 	t.scan(t.of(keys.Journal, ns, h.ID), keys.After(keys.JournalPrefix(ns, h.ID, h.Incarnation)), func(key, value []byte) bool {
 		if !isRecord(key, value) {
@@ -249,15 +249,15 @@ func (t *txn) purgeLeaf(ex *execution, inline bool) bool {
 		found = append(found, a.close(append(a.open(), key...)))
 		return true
 	})
-	return uint64(len(found)) == h.Events && t.eraseLeaf(ex, found, inline)
+	return uint64(len(found)) == h.Events && t.eraseLeaf(ex, found, in)
 }
 
 // eraseLeaf deletes a leaf with its journal, unless more than one command may notify waits for its end: then it returns false.
-func (t *txn) eraseLeaf(ex *execution, entries [][]byte, inline bool) bool {
+func (t *txn) eraseLeaf(ex *execution, entries [][]byte, in inlined) bool {
 	if !t.released(ex.ns, ex.h.ID, erased) {
 		return false
 	}
-	t.eraseEnded(ex, inline)
+	t.eraseEnded(ex, in)
 	for _, key := range entries {
 		t.remove(key)
 	}
@@ -265,19 +265,22 @@ func (t *txn) eraseLeaf(ex *execution, entries [][]byte, inline bool) bool {
 }
 
 // eraseEnded deletes an ended execution of a function, except its journal. It does what erase does, without reading the promise,
-// which is settled, and the task, which every function has, in a row unless it is inline.
-func (t *txn) eraseEnded(ex *execution, inline bool) {
+// which is settled, and the task, which every function has, both in rows unless they are inline.
+func (t *txn) eraseEnded(ex *execution, in inlined) {
 	ns, h := ex.ns, ex.h
 	t.detach(ex)
 	t.remove(t.visibilityOf(ns, closedClass(h.Status), h.CreatedMS, h.ID))
 	t.dropDeadlines(ns, &h)
 	t.dropNotification(ns, h.ID)
-	if !inline {
+	if !in.journal {
 		t.remove(t.of(keys.Task, ns, h.ID))
 	}
-	for _, family := range []keys.Family{keys.Promise, keys.Header} {
-		t.remove(t.of(family, ns, h.ID))
+	if in.promise {
+		t.m.reads.absences.removed++
+	} else {
+		t.remove(t.of(keys.Promise, ns, h.ID))
 	}
+	t.remove(t.of(keys.Header, ns, h.ID))
 	t.forgetLast()
 }
 

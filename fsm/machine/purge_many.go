@@ -9,11 +9,14 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
+	"perdure/journal"
 )
 
 const (
 	// MaxPurges bounds the purges of one command.
-	MaxPurges = 64
+	MaxPurges = 256
+	// FewPurges bounds them below LevelPromise.
+	FewPurges = 64
 	// purgeEntries bounds the journal entries that the purges of one command read together.
 	purgeEntries = 1024
 )
@@ -34,7 +37,7 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 			return nil, refused
 		}
 	}
-	t.level = max(t.level, state.LevelPurges)
+	t.level = max(t.level, state.LevelPurges, purgesLevel(many))
 	reply := &commandv1.PurgeManyReply{States: make([]perdurev1.PurgeState, 0, len(purges))}
 	unread := &purgeMany{execution: execution{ns: ns}, most: 2 * len(purges)}
 	if class := keys.VisibilityClass(many.Class); closedStatus(class) != 0 && many.Class <= uint32(keys.Cancelled) {
@@ -52,10 +55,18 @@ func applyPurgeMany(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	return &commandv1.Reply{Kind: &commandv1.Reply_PurgeMany{PurgeMany: reply}}, nil
 }
 
+// purgesLevel is the feature level that the number of purges in one command needs.
+func purgesLevel(many *commandv1.PurgeMany) uint64 {
+	if len(many.GetPurges()) > FewPurges {
+		return state.LevelPromise
+	}
+	return 0
+}
+
 // purgeMany is what the purges of one command share.
 type purgeMany struct {
-	execution      // memory for those that are not in the cache
-	inline    bool // of execution: its header, of which the listing has a part, has the task and the journal
+	execution         // memory for those that are not in the cache
+	in        inlined // of execution, of whose header the listing has a part
 	// leaves are headers of those that the listing has from where the command says on, and of those after the first leaf that is not
 	// among these, as far as purges ask for them. most bounds the entries of the listing that are read for each.
 	leaves   []listedLeaf
@@ -67,15 +78,26 @@ type purgeMany struct {
 
 // listedLeaf is what the listing has of the header of a leaf.
 type listedLeaf struct {
-	state.Header
-	inline bool
+	id                  string
+	status              journal.Status
+	createdMS, closedMS int64
+	incarnation, events uint64
+	in                  inlined
+}
+
+// header is what the listing has of it.
+func (l *listedLeaf) header() state.Header {
+	return state.Header{
+		ID: l.id, Incarnation: l.incarnation, Kind: state.KindFunction, Status: l.status, CreatedMS: l.createdMS, ClosedMS: l.closedMS,
+		Events: l.events, HeaderMore: state.HeaderMore{Leaf: true},
+	}
 }
 
 // readHeader reads the header of an execution that is not in the cache. Retention names executions in the order of the listing,
 // so one range of that has most of them, and a read of each is saved.
 func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
-	if i := slices.IndexFunc(x.leaves, func(l listedLeaf) bool { return l.ID == objectID }); i >= 0 {
-		if x.h, x.inline = x.leaves[i].Header, x.leaves[i].inline; i == 0 {
+	if i := slices.IndexFunc(x.leaves, func(l listedLeaf) bool { return l.id == objectID }); i >= 0 {
+		if x.h, x.in = x.leaves[i].header(), x.leaves[i].in; i == 0 {
 			x.leaves = x.leaves[1:] // as nearly always
 		} else {
 			x.leaves = slices.Delete(x.leaves, i, i+1)
@@ -83,7 +105,7 @@ func (t *txn) readHeader(x *purgeMany, objectID string) (ok bool) {
 		return true
 	}
 	x.h, ok = t.stored().Header(x.ns, objectID)
-	x.inline = x.h.Inline != ""
+	x.in = inlinedOf(&x.h)
 	if ok && x.h.Leaf && !x.followed && x.h.Status.Terminal() {
 		x.followed = true
 		class := closedClass(x.h.Status)
@@ -110,10 +132,8 @@ func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, ask
 			state.PanicCorrupt("listing", key, err)
 		}
 		if end.Leaf {
-			leaves = append(leaves, listedLeaf{state.Header{
-				ID: objectID, Incarnation: end.Incarnation, Kind: state.KindFunction, Status: closedStatus(class), CreatedMS: createdMS,
-				ClosedMS: end.ClosedMS, Events: end.Events, HeaderMore: state.HeaderMore{Leaf: true},
-			}, end.Inline})
+			leaves = append(leaves, listedLeaf{objectID, closedStatus(class), createdMS, end.ClosedMS, end.Incarnation, end.Events,
+				inlined{end.Inline, end.InlinePromise}})
 		}
 		if objectID == asked[0].Id {
 			asked = asked[1:]
@@ -127,12 +147,13 @@ func (t *txn) leavesFrom(from []byte, ns string, class keys.VisibilityClass, ask
 // purgeOfMany runs one purge of many. entries is how many journal entries it reads; if that is more than left, it has done
 // nothing.
 func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64) (s perdurev1.PurgeState, entries uint64) {
-	ex, ns, inline := &x.execution, x.ns, false
+	ex, ns := &x.execution, x.ns
+	var in inlined
 	if id.ValidateRoot(req.Id) != nil {
 		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
 	}
 	if cached := t.m.cache.get(ns, req.Id); cached != nil {
-		ex, inline = cached, cached.h.Inline != ""
+		ex, in = cached, inlinedOf(&cached.h)
 	} else if !t.readHeader(x, req.Id) {
 		s, refused := t.purgePromise(ns, req)
 		if refused != nil {
@@ -140,7 +161,7 @@ func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64
 		}
 		return s, 0
 	} else {
-		inline = x.inline
+		in = x.in
 	}
 	h := &ex.h
 	switch {
@@ -150,7 +171,7 @@ func (t *txn) purgeOfMany(x *purgeMany, req *perdurev1.PurgeRequest, left uint64
 		return perdurev1.PurgeState_PURGE_STATE_LEFT, 0
 	case h.Events > left:
 		return 0, h.Events
-	case t.purgeLeaf(ex, inline):
+	case t.purgeLeaf(ex, in):
 		return perdurev1.PurgeState_PURGE_STATE_DELETED, h.Events
 	}
 	return perdurev1.PurgeState_PURGE_STATE_LEFT, h.Events

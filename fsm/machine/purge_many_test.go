@@ -257,13 +257,29 @@ func TestPurgeManyLevel(t *testing.T) {
 	if got := w.parts[0].m.feature; got != state.LevelPurges {
 		t.Errorf("the state is at level %d", got)
 	}
+	many := make([]string, FewPurges+1)
+	for i := range many {
+		many[i] = fmt.Sprint("none-", i)
+	}
+	for _, c := range []struct {
+		purges int
+		level  uint64
+	}{{FewPurges, state.LevelPurges}, {FewPurges + 1, state.LevelPromise}} {
+		if level, _ := LevelOf(purgeManyCmd(many[:c.purges]...)); level != c.level {
+			t.Errorf("%d purges may be proposed from level %d on", c.purges, level)
+		}
+		w.purgeMany(many[:c.purges]...)
+		if got := w.parts[0].m.feature; got != c.level {
+			t.Errorf("after %d purges the state is at level %d", c.purges, got)
+		}
+	}
 }
 
 // A command that names executions as the listing has them, and where, reads one range of the listing for its leaves, and no header and
 // no journal of theirs; one more of each if it does not say where, or wrongly. It decides and writes what a replica does that still has them in memory, also beside what the listing does not
 // decide: calls, a second incarnation, what is kept or named twice, and an execution that began before it could be a leaf.
 func TestPurgeManyByListing(t *testing.T) {
-	for _, level := range []uint64{state.LevelLeaves, state.LevelInline} {
+	for _, level := range []uint64{state.LevelLeaves, state.LevelInline, state.LevelPromise} {
 		t.Run(fmt.Sprint(level), func(t *testing.T) { purgeManyByListing(t, level) })
 	}
 }

@@ -94,7 +94,7 @@ func TestPurgeLeavesNothing(t *testing.T) {
 		"sleep 50; return x", "sleep 50; await 0", "wait go", "wait go timeout=10", "promise p; return x", "signal b go 1; return x",
 		"child g x; return x", "set; return x", "continue in",
 	} {
-		for _, level := range []uint64{state.LevelPurges, state.LevelLeaves, state.LevelInline} {
+		for _, level := range []uint64{state.LevelPurges, state.LevelLeaves, state.LevelInline, state.LevelPromise} {
 			leavesNothing(t, newWorldAt(t, level, 1), ops)
 		}
 	}

@@ -131,6 +131,8 @@ func (s store) remove(objectID string) {
 	if p, _ := s.Promise(objectID); p.Target != "" && (state.OfClient(p) || s.t.m.feature >= state.LevelInline) {
 		s.t.remove(keys.Of(keys.Task, s.ns, objectID))
 	}
-	s.t.remove(keys.Of(keys.Promise, s.ns, objectID))
+	if !s.dropInlinePromise(objectID) {
+		s.t.remove(keys.Of(keys.Promise, s.ns, objectID))
+	}
 	s.t.forgetLast()
 }

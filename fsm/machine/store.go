@@ -66,12 +66,13 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 		return s.t.promise.p, !s.t.promise.absent
 	}
 	found, ok := s.find(keys.Promise, id)
-	if !ok {
-		s.t.noPromise(s.ns, id)
-		return recovery.Promise{}, false
-	}
 	var p recovery.Promise
-	if object, decoded := found.object.(*recovery.Promise); decoded {
+	if !ok {
+		if p, ok = s.inlinePromise(id); !ok {
+			s.t.noPromise(s.ns, id)
+			return recovery.Promise{}, false
+		}
+	} else if object, decoded := found.object.(*recovery.Promise); decoded {
 		p = *object
 	} else {
 		p, _ = state.Must{From: found}.Promise(s.ns, id)
@@ -137,9 +138,12 @@ func (s store) PutPromise(p recovery.Promise) {
 			s.t.remove(deadline)
 		}
 	}
-	s.t.putObject(s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)), &p)
 	last := &s.t.promise
 	born := last.known && last.absent && last.p.ID == p.ID && last.ns == s.ns
+	w := s.t.spare.next()
+	w.key, w.value, w.object = s.t.of(keys.Promise, s.ns, p.ID), s.t.m.arena.close(recovery.AppendPromise(s.t.m.arena.open(), p)), &p
+	w.fresh = born && s.t.m.feature >= state.LevelPromise // an early end removes it
+	s.t.set(w)
 	s.t.keepPromise(lastPromise{ns: s.ns, p: p, known: true, born: born})
 	if p.State.Settled() {
 		s.t.fx.Settled = append(s.t.fx.Settled, state.Ref{Namespace: s.ns, ID: p.ID})

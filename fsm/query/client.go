@@ -77,7 +77,7 @@ func (x *Read) promises(req *perdurev1.SearchPromisesRequest) *commandv1.QueryRe
 	out, limit, size := &perdurev1.SearchPromisesResponse{}, pageLimit(req.Limit), 0
 	tags := wire.DecodeTags(req.Tags)
 	want := wire.DecodePromiseState(req.State)
-	out.Cursor = x.objects(keys.Promise, req.Cursor, func(objectID string) bool {
+	out.Cursor = x.promiseIDs(req.Cursor, func(objectID string) bool {
 		p, _ := x.promiseOf(objectID)
 		_, internal := id.EntityOfTask(objectID)
 		if internal || want != 0 && p.State != want || !hasTags(p, tags) {
@@ -262,7 +262,7 @@ func (x *Read) snapshot(req *commandv1.SnapshotQuery) *commandv1.QueryReply {
 		limit = int(min(req.Limit, 10_000))
 	}
 	size := 0
-	out.Cursor = []byte(x.objects(keys.Promise, string(req.Cursor), func(objectID string) bool {
+	out.Cursor = []byte(x.promiseIDs(string(req.Cursor), func(objectID string) bool {
 		p, _ := x.Promise(ns, objectID)
 		if size += len(p.Param) + len(p.Value); len(out.Promises) == limit || len(out.Promises) > 0 && size > pageBytes {
 			return false

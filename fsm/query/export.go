@@ -100,6 +100,15 @@ func (e *export) stage(stage int, from []byte) (next []byte, err error) {
 	if family == keys.Journal {
 		return e.journals(lower, upper, from)
 	}
+	if root, _ := e.Header(e.Query.Namespace, e.Query.Id); family == keys.Promise && stage%2 == 0 && root.HasInlinePromise() {
+		p, _ := root.InlinePromise()
+		rec, err := histories.OfPromise(p)
+		if err == nil {
+			e.out.Records = append(e.out.Records, rec)
+			e.size += len(p.Value)
+		}
+		return nil, err
+	}
 	if len(from) > 0 {
 		lower = from
 	}

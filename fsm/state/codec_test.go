@@ -43,15 +43,29 @@ var drawHeader = rapid.Custom(func(t *rapid.T) *Header {
 	if h.Inline = ""; h.Kind == KindFunction && h.Generation == 0 && rapid.Bool().Draw(t, "inline") {
 		h.Status = rapid.SampledFrom([]journal.Status{journal.StatusCompleted, journal.StatusFailed, journal.StatusCancelled}).Draw(t, "end")
 		entries := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 20), 1, InlineEvents).Draw(t, "entries")
+		var promise *recovery.Promise
+		target := rapid.SampledFrom([]string{h.Function, Target(h.Function, h.Digest)}).Draw(t, "target")
+		if rapid.Bool().Draw(t, "promise") {
+			result := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "result")
+			entries[len(entries)-1] = journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionCompleted{Result: result}})
+			promise = &recovery.Promise{ID: h.ID, Incarnation: h.Incarnation, State: recovery.PromiseResolved, Tags: h.Tags, Target: target,
+				Value: recovery.AppendOutcome(nil, recovery.Outcome{Data: result}), TimeoutAt: h.DeadlineMS, CreatedAt: h.CreatedMS, SettledAt: h.ClosedMS}
+			if h.DeadlineMS == 0 {
+				promise.TimeoutAt = Never
+			}
+		}
 		var all []byte
 		for _, entry := range entries {
 			all = AppendInline(all, entry)
 		}
 		h.Events = uint64(len(entries))
 		task := recovery.Task{ID: h.ID, Incarnation: h.Incarnation, State: recovery.TaskFulfilled, Version: rapid.Uint64().Draw(t, "version"),
-			Target: rapid.SampledFrom([]string{h.Function, Target(h.Function, h.Digest)}).Draw(t, "target")}
-		if !h.SetInline(task, all) {
+			Target: target}
+		if !h.SetInline(task, promise, all) {
 			t.Fatalf("%+v and %d entries are not taken", task, len(entries))
+		}
+		if want := promise != nil && MayInlinePromise(h.ID); h.HasInlinePromise() != want {
+			t.Fatalf("the promise is inline: %t, want %t", !want, want)
 		}
 	}
 	return &h
@@ -124,7 +138,14 @@ func TestGoldenBytes(t *testing.T) {
 		Problem: "?", Releases: 6}
 	ended := function
 	ended.Status, ended.Leaf = journal.StatusCompleted, true
-	if !ended.SetInline(recovery.Task{ID: "e", Incarnation: 300, State: recovery.TaskFulfilled, Version: 7, Target: Target("f", "d")}, AppendInline(AppendInline(nil, []byte{0xee}), []byte{0xff, 0})) {
+	if !ended.SetInline(recovery.Task{ID: "e", Incarnation: 300, State: recovery.TaskFulfilled, Version: 7, Target: Target("f", "d")}, nil, AppendInline(AppendInline(nil, []byte{0xee}), []byte{0xff, 0})) {
+		t.Fatal("the journal does not fit")
+	}
+	settled, p := ended, recovery.Promise{ID: "e", Incarnation: 300, State: recovery.PromiseRejected, Value: []byte{0xee}, Tags: ended.Tags, Target: Target("f", "d"),
+		TimeoutAt: 64, CreatedAt: 1, SettledAt: -1}
+	failed := journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionFailed{Error: []byte{0xee}}})
+	settled.Status = journal.StatusFailed
+	if !settled.SetInline(recovery.Task{ID: "e", Incarnation: 300, State: recovery.TaskFulfilled, Version: 7, Target: Target("f", "d")}, &p, AppendInline(AppendInline(nil, []byte{0xff}), failed)) {
 		t.Fatal("the journal does not fit")
 	}
 	graph := function
@@ -147,6 +168,8 @@ func TestGoldenBytes(t *testing.T) {
 		"listing of a leaf":      {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2, HeaderMore: HeaderMore{Leaf: true}}), "01660a" + "0702"},
 		"header with a journal":  {ended.Encode(), strings.Replace(header, "80010102", "80010402", 1) + "0000000000" + "2a01" + "2b07" + "0701" + "01ee" + "02ff00"},
 		"listing with a journal": {ListingClosed(&ended), "016601" + "ac0202" + "01"},
+		"header with a promise":  {settled.Encode(), strings.Replace(header, "80010102", "80010502", 1) + "0000000000" + "2a01" + "2b0a" + "0703" + "01ff" + "0503000001ee"},
+		"listing with a promise": {ListingClosed(&settled), "016601" + "ac0202" + "02"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)

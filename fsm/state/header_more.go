@@ -33,7 +33,8 @@ type HeaderMore struct {
 	// Leaf: each event of the journal is a record, which has no rows beside its entry, and the journal has all of them. Of an
 	// execution that began below LevelLeaves, or again, that is not known.
 	Leaf bool
-	// Inline has the task and the journal of an ended execution that have no rows of their own; see InlineTask and InlineEntries.
+	// Inline has the task, the journal and perhaps the promise of an ended execution that have no rows of their own; see InlineTask,
+	// InlineEntries and InlinePromise.
 	Inline string
 }
 

@@ -1,13 +1,19 @@
 package state
 
 import (
+	"bytes"
+	"slices"
+	"strings"
+
 	"perdure/fsm/state/keys"
+	"perdure/journal"
 	"perdure/recovery"
 )
 
 // An execution of a function that ends soon with a short journal has its task and its journal inline: in its header's row instead of
-// rows of their own, most of which are then never stored. So a replica stores three rows of it, beside those of its operations, and
-// deletes as many when it is purged. What is inline never changes: the execution has ended.
+// rows of their own, most of which are then never stored. Unless its id is that of an operation, its promise is inline, too: it follows
+// from the rest. So a replica stores two rows of it, the header and an entry of the listing, beside those of its operations, and deletes
+// as many when it is purged. What is inline never changes: the execution has ended.
 
 // InlineEvents and InlineBytes bound a journal that is inline: its entries, and their bytes as AppendInline writes them. InlineMS is how
 // long an execution may have taken, in milliseconds by the machine's clock: of one that takes longer the rows are stored by then.
@@ -17,8 +23,14 @@ const (
 	InlineMS     = 10_000
 )
 
-// inlineHead is how many bytes there are at most before the entries: a version and whether the target is pinned.
+// inlineHead is how many bytes there are at most before the entries: the task's version, and what follows.
 const inlineHead = 11
+
+// What is inline says, beside the task's version, whether the task's target is pinned to code, and whether the promise is inline.
+const (
+	inlinePinned  = 1 << 0
+	inlinePromise = 1 << 1
+)
 
 // MayInline reports whether an execution that ends now may have its journal inline, as far as its header says. Such an execution
 // has ended for good.
@@ -34,25 +46,104 @@ func AppendInline(b, entry []byte) []byte {
 	return e.b
 }
 
-// SetInline puts the task and the journal of an ended execution into its header. entries are all of the journal, by AppendInline. It
-// refuses, and changes nothing, if they are more than InlineBytes, or the task is not what InlineTask would return.
-func (h *Header) SetInline(task recovery.Task, entries []byte) bool {
-	if len(entries) > InlineBytes {
-		return false
-	}
-	e := encoder{b: make([]byte, 0, inlineHead)}
-	e.u64(task.Version)
-	pinned := uint64(0)
+// SetInline puts the task and the journal of an ended execution into its header, and the promise, if that is not nil and follows from
+// them; see HasInlinePromise. entries are all of the journal, by AppendInline. It refuses, and changes nothing, if they are more than
+// InlineBytes, or the task is not what InlineTask would return.
+func (h *Header) SetInline(task recovery.Task, promise *recovery.Promise, entries []byte) bool {
+	flags := uint64(0)
 	if task.Target != h.Function {
-		pinned = 1
+		flags = inlinePinned
 	}
-	e.u64(pinned)
-	h.Inline = string(e.b) + string(entries)
-	if made, _ := h.InlineTask(); !sameTask(made, task) {
-		h.Inline = ""
+	if len(entries) > InlineBytes || !sameTask(h.taskOf(task.Version, flags), task) {
 		return false
 	}
+	if promise != nil && MayInlinePromise(h.ID) {
+		if made, ok := h.promiseOf(task.Target, entries); ok && samePromise(made, *promise) {
+			flags |= inlinePromise
+		}
+	}
+	h.setInline(task.Version, flags, entries)
 	return true
+}
+
+func (h *Header) setInline(version, flags uint64, entries []byte) {
+	e := encoder{b: make([]byte, 0, inlineHead+len(entries))}
+	e.u64(version)
+	e.u64(flags)
+	h.Inline = string(append(e.b, entries...))
+}
+
+// inlineParts are what setInline was given.
+func (h *Header) inlineParts() (version, flags uint64, entries string) {
+	var head [inlineHead]byte
+	n := copy(head[:], h.Inline)
+	d := decoder{b: head[:n]}
+	version, flags = d.u64(), d.u64()
+	return version, flags, h.Inline[n-len(d.b):]
+}
+
+// DropInlinePromise takes the promise out of the header. There is none afterwards.
+func (h *Header) DropInlinePromise() {
+	if h.HasInlinePromise() {
+		version, flags, entries := h.inlineParts()
+		h.setInline(version, flags&^inlinePromise, []byte(entries))
+	}
+}
+
+// MayInlinePromise reports whether the promise of an id can be inline: not if the id is that of an operation. What is below an execution is
+// found by its promises.
+func MayInlinePromise(objectID string) bool { return strings.IndexByte(objectID, ':') < 0 }
+
+// HasInlinePromise reports whether the promise is inline.
+func (h *Header) HasInlinePromise() bool {
+	if h.Inline == "" {
+		return false
+	}
+	_, flags, _ := h.inlineParts()
+	return flags&inlinePromise != 0
+}
+
+// InlinePromise is the promise of an execution that has it inline; ok is false for all others.
+func (h *Header) InlinePromise() (p recovery.Promise, ok bool) {
+	if !h.HasInlinePromise() {
+		return recovery.Promise{}, false
+	}
+	version, flags, entries := h.inlineParts()
+	return h.promiseOf(h.taskOf(version, flags).Target, []byte(entries))
+}
+
+// promiseOf is the promise that follows from the header of an execution, its task's target, and the last of the entries of its journal.
+// ok is false if none does: the deadline of the promise ended the execution, say.
+func (h *Header) promiseOf(target string, entries []byte) (p recovery.Promise, ok bool) {
+	p = recovery.Promise{ID: h.ID, Incarnation: h.Incarnation, Tags: h.Tags, Target: target, TimeoutAt: Never, CreatedAt: h.CreatedMS, SettledAt: h.ClosedMS}
+	if h.DeadlineMS != 0 {
+		p.TimeoutAt = h.DeadlineMS
+	}
+	var entry []byte
+	for d := (decoder{b: entries}); len(d.b) > 0 && d.err == nil; {
+		entry = d.bytes()
+	}
+	last, err := journal.DecodeEntry(entry)
+	if err != nil {
+		return p, false
+	}
+	switch e := last.Event.(type) {
+	case journal.ExecutionCompleted:
+		p.State, p.Value = recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: e.Result})
+	case journal.ExecutionFailed:
+		p.State, p.Value = recovery.PromiseRejected, e.Error
+	case journal.ExecutionCancelled:
+		p.State, p.Value = recovery.PromiseRejectedCanceled, EncodeFailure(FailureCancelled, e.Reason)
+	default:
+		return p, false
+	}
+	return p, true
+}
+
+func samePromise(a, b recovery.Promise) bool {
+	return a.ID == b.ID && a.Incarnation == b.Incarnation && a.State == b.State && bytes.Equal(a.Param, b.Param) && bytes.Equal(a.Value, b.Value) &&
+		slices.Equal(a.Tags, b.Tags) && a.Target == b.Target && a.Timer == b.Timer && a.External == b.External && a.TimeoutAt == b.TimeoutAt &&
+		a.CreatedAt == b.CreatedAt && a.SettledAt == b.SettledAt && a.DelayUntil == b.DelayUntil
 }
 
 func sameTask(a, b recovery.Task) bool {
@@ -66,12 +157,16 @@ func (h *Header) InlineTask() (t recovery.Task, ok bool) {
 	if h.Inline == "" {
 		return recovery.Task{}, false
 	}
-	d := decoder{b: []byte(h.Inline[:min(len(h.Inline), inlineHead)])}
-	t = recovery.Task{ID: h.ID, Incarnation: h.Incarnation, State: recovery.TaskFulfilled, Version: d.u64(), Target: h.Function}
-	if d.u64() != 0 {
+	version, flags, _ := h.inlineParts()
+	return h.taskOf(version, flags), true
+}
+
+func (h *Header) taskOf(version, flags uint64) recovery.Task {
+	t := recovery.Task{ID: h.ID, Incarnation: h.Incarnation, State: recovery.TaskFulfilled, Version: version, Target: h.Function}
+	if flags&inlinePinned != 0 {
 		t.Target = Target(h.Function, h.Digest)
 	}
-	return t, true
+	return t
 }
 
 // InlineEntries are the entries of a journal that is inline, as stored, in their order; nil if none is. The caller may keep them.
@@ -79,9 +174,8 @@ func (h *Header) InlineEntries() [][]byte {
 	if h.Inline == "" {
 		return nil
 	}
-	d := decoder{b: []byte(h.Inline)}
-	_, _ = d.u64(), d.u64()
-	return EntriesInline(d.b, int(min(h.Events, InlineEvents)))
+	_, _, entries := h.inlineParts()
+	return EntriesInline([]byte(entries), int(min(h.Events, InlineEvents)))
 }
 
 // EntriesInline are the entries that AppendInline has appended to b, about so many. They are parts of b.
@@ -101,8 +195,8 @@ func (h *Header) checkInline(d *decoder) {
 	}
 	in := decoder{b: []byte(h.Inline)}
 	in.u64()
-	pinned := in.atMost(1)
-	if pinned == 1 && h.Digest == "" {
+	flags := in.atMost(inlinePinned | inlinePromise)
+	if flags&inlinePinned != 0 && h.Digest == "" {
 		in.fail("a task inline that is pinned to no code")
 	}
 	if len(in.b) > InlineBytes {
@@ -116,6 +210,10 @@ func (h *Header) checkInline(d *decoder) {
 		d.fail("what is inline: " + err.Error())
 	case !h.Status.Terminal() || h.Kind != KindFunction || h.Generation != 0 || h.Events == 0 || h.Events > InlineEvents:
 		d.fail("a journal inline of an execution that cannot have one")
+	case flags&inlinePromise != 0:
+		if _, ok := h.InlinePromise(); !ok || !MayInlinePromise(h.ID) {
+			d.fail("a promise inline of an execution that cannot have one")
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ const (
 	LevelPurges    = 7 // purges of many executions by one command
 	LevelLeaves    = 8 // headers that say that an execution is a leaf
 	LevelInline    = 9 // headers that have the task and the journal of a short execution
+	// LevelPromise: headers that also have the promise of a short execution, and purges of more executions by one command.
+	LevelPromise = 10
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

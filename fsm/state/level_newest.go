@@ -3,4 +3,4 @@
 package state
 
 // FeatureLevel is the newest feature level that this program knows.
-const FeatureLevel = LevelInline
+const FeatureLevel = LevelPromise

@@ -13,8 +13,8 @@ type ListedEnd struct {
 	// Leaf is HeaderMore's. Incarnation and Events are 0 without it.
 	Leaf                bool
 	Incarnation, Events uint64
-	// Inline: the header has the task and the journal.
-	Inline bool
+	// Inline: the header has the task and the journal. InlinePromise: and the promise.
+	Inline, InlinePromise bool
 }
 
 // ListingClosed is the value of an ended execution's listing entry.
@@ -28,7 +28,10 @@ func AppendListingClosed(b []byte, h *Header) []byte {
 	if h.Leaf {
 		e.u64(h.Incarnation)
 		e.u64(h.Events)
-		if h.Inline != "" {
+		switch {
+		case h.HasInlinePromise():
+			e.u64(2)
+		case h.Inline != "":
 			e.u64(1)
 		}
 	}
@@ -41,8 +44,12 @@ func ReadListingClosed(b []byte) (l ListedEnd, err error) {
 	l.Function, l.ClosedMS = d.str(), d.i64()
 	if l.Leaf = len(d.b) > 0 && d.err == nil; l.Leaf {
 		l.Incarnation, l.Events = d.u64(), d.u64()
-		if l.Inline = len(d.b) > 0 && d.err == nil; l.Inline && d.u64() != 1 && d.err == nil {
-			d.fail("a journal inline that is neither true nor false")
+		if l.Inline = len(d.b) > 0 && d.err == nil; l.Inline {
+			parts := d.u64()
+			if d.err == nil && parts != 1 && parts != 2 {
+				d.fail("something inline that this program does not know")
+			}
+			l.InlinePromise = parts == 2
 		}
 	}
 	return l, d.end()

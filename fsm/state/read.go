@@ -17,13 +17,23 @@ func readHeader(r Reader, space []byte, ns, objectID string) (Header, bool, erro
 	return read(r, "execution header", keys.Append(space, keys.Header, ns, objectID), objectID, DecodeHeader, func(v Header) string { return v.ID })
 }
 
-// ReadPromise reads a promise as it is stored. ok is false if there is none. Errors are those of ReadHeader.
+// ReadPromise reads a promise as it is stored, which may be inline in the header of its execution. ok is false if there is none. Errors
+// are those of ReadHeader.
 func ReadPromise(r Reader, ns, objectID string) (p recovery.Promise, ok bool, err error) {
 	return readPromise(r, nil, ns, objectID)
 }
 
 func readPromise(r Reader, space []byte, ns, objectID string) (recovery.Promise, bool, error) {
-	return read(r, "promise", keys.Append(space, keys.Promise, ns, objectID), objectID, recovery.DecodePromise, func(v recovery.Promise) string { return v.ID })
+	p, ok, err := read(r, "promise", keys.Append(space, keys.Promise, ns, objectID), objectID, recovery.DecodePromise, func(v recovery.Promise) string { return v.ID })
+	if ok || err != nil || !MayInlinePromise(objectID) {
+		return p, ok, err
+	}
+	h, _, err := readHeader(r, space, ns, objectID)
+	if err != nil {
+		return p, false, err
+	}
+	p, ok = h.InlinePromise()
+	return p, ok, nil
 }
 
 // ReadTask reads a task, which may be inline in the header of its execution. ok is false if there is none. Errors are those of ReadHeader.

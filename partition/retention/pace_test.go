@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"perdure/fsm/machine"
 )
 
 // paced is a clock on which only pauses take time, and which notes them.
@@ -28,6 +30,7 @@ func (c *paced) After(d time.Duration) (<-chan time.Time, func()) {
 // once. Not all partitions begin at the same moment.
 func TestPace(t *testing.T) {
 	const within, piece = time.Minute, 6 * time.Second // ten pieces
+	const n = machine.MaxPurges
 	pauses := func(n int, d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, n) }
 	for _, c := range []struct {
 		name          string
@@ -35,12 +38,12 @@ func TestPace(t *testing.T) {
 		part          float64
 		want          []time.Duration
 	}{
-		{"as many", 640, 640, 0, pauses(9, piece)},
-		{"fewer", 640, 128, 0, pauses(1, piece)},
-		{"more", 640, 960, 0, append(pauses(10, piece), pauses(4, 0)...)},
-		{"few before", 1, 640, 0, append(pauses(4, 15*time.Second), pauses(5, 0)...)},
-		{"the second of three", 640, 640, 1.0 / 3, append(pauses(1, piece/3), pauses(9, piece)...)},
-		{"nothing before", 0, 128, 1.0 / 3, pauses(1, 15*time.Second)},
+		{"as many", 10 * n, 10 * n, 0, pauses(9, piece)},
+		{"fewer", 10 * n, 2 * n, 0, pauses(1, piece)},
+		{"more", 10 * n, 15 * n, 0, append(pauses(10, piece), pauses(4, 0)...)},
+		{"few before", 1, 10 * n, 0, append(pauses(4, 15*time.Second), pauses(5, 0)...)},
+		{"the second of three", 10 * n, 10 * n, 1.0 / 3, append(pauses(1, piece/3), pauses(9, piece)...)},
+		{"nothing before", 0, 2 * n, 1.0 / 3, pauses(1, 15*time.Second)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := &paced{now: time.UnixMilli(0).Add(1000 * time.Hour)}
@@ -82,8 +85,8 @@ func TestPaceOfMany(t *testing.T) {
 		}
 	}
 	now := time.UnixMilli(0)
-	p := newPace(now, time.Minute, 640)
-	if d := p.pause(now.Add(20*time.Second), 20*time.Second, 64); d != time.Minute {
+	p := newPace(now, time.Minute, 10*machine.MaxPurges)
+	if d := p.pause(now.Add(20*time.Second), 20*time.Second, machine.MaxPurges); d != time.Minute {
 		t.Errorf("a pause of %v after a piece of 20 s", d)
 	}
 }

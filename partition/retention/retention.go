@@ -373,6 +373,9 @@ func purgeMany(ctx context.Context, r Replica, found []query.Ended) (purged int,
 			}
 			many.Purges = append(many.Purges, request(e))
 		}
+		if r.Gate(&commandv1.Command{Kind: &commandv1.Command_PurgeMany{PurgeMany: many}}) != nil {
+			many.Purges = many.Purges[:min(len(many.Purges), machine.FewPurges)]
+		}
 		reply, err := r.Propose(ctx, &commandv1.Command{Namespace: found[0].Namespace, Kind: &commandv1.Command_PurgeMany{PurgeMany: many}})
 		states := reply.GetPurgeMany().GetStates()
 		if err != nil || len(states) == 0 || len(states) > len(many.Purges) {

@@ -32,9 +32,10 @@ type partition struct {
 	deletes bool
 	listed  map[string][]byte // the listing's keys by id
 	// noMany: some member does not know purges of many. leaves are the ids that such commands leave, tried bounds their answers; 0 for none.
-	noMany bool
-	leaves map[string]bool
-	tried  int
+	// few: some member knows only small ones.
+	noMany, few bool
+	leaves      map[string]bool
+	tried       int
 	// follows: another node leads the partition.
 	follows bool
 	// commands counts the purges of many, singles those of one.
@@ -83,6 +84,9 @@ func (c changed) Scan(lower, upper []byte, fn func(key, value []byte) bool) erro
 func (p *partition) Gate(cmd *commandv1.Command) *api.Error {
 	if _, many := cmd.Kind.(*commandv1.Command_PurgeMany); many && p.noMany {
 		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "purges of many need a higher level")
+	}
+	if p.few && len(cmd.GetPurgeMany().GetPurges()) > machine.FewPurges {
+		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "so many purges need a higher level")
 	}
 	return p.gate
 }
@@ -389,22 +393,23 @@ func TestPartitions(t *testing.T) {
 // A round purges many ids by each command, of one namespace, and those that such a command does not try by the next. What it leaves
 // gets a purge of its own. While a member does not know such commands, each id gets its own.
 func TestPurgesOfMany(t *testing.T) {
-	const each = 100 // of a namespace: in a piece are both
+	const each = 400 // of a namespace: in a piece are both
 	for _, c := range []struct {
 		name              string
-		noMany            bool
+		noMany, few       bool
 		leaves            []string
 		tried             int
 		commands, singles int
 	}{
-		{"at once", false, nil, 0, 5, 0}, // 64, then 36 of a and 28 of b, then 64 and 8
-		{"some are left", false, []string{"a3", "a30", "b99"}, 0, 5, 3},
-		{"ten of each command are tried", false, nil, 10, 22, 0}, // 7, then 4 and 3, then 7 and 1
-		{"a member does not know it", true, nil, 0, 0, 2 * each},
+		{"at once", false, false, nil, 0, 5, 0}, // 256, then 144 of a and 112 of b, then 256 and 32
+		{"some are left", false, false, []string{"a3", "a30", "b99"}, 0, 5, 3},
+		{"ten of each command are tried", false, false, nil, 10, 83, 0}, // 26, then 15 and 12, then 26 and 4
+		{"a member knows small ones only", false, true, nil, 0, 14, 0},  // 4, then 3 and 2, then 4 and 1
+		{"a member does not know it", true, false, nil, 0, 0, 2 * each},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPartition()
-			p.noMany, p.tried, p.leaves = c.noMany, c.tried, map[string]bool{}
+			p.noMany, p.few, p.tried, p.leaves = c.noMany, c.few, c.tried, map[string]bool{}
 			for _, id := range c.leaves {
 				p.leaves[id] = true
 			}

@@ -131,7 +131,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: a filter that is being made has what is written meanwhile",
-		From: "\t\tif a.next != nil {\n\t\t\ta.next.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsencesHaveWhatIsWrittenMeanwhile",
+		From: "if a.next != nil && !a.next.has(hash) {\n\t\ta.next.add(hash)\n\t}\n", To: "", Tests: "TestAbsencesHaveWhatIsWrittenMeanwhile",
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: an id that a promise has is not free", Pkg: "fsm",
@@ -139,7 +139,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: what is written is no more absent",
-		From: "\t\tif a.whole != nil {\n\t\t\ta.whole.add(w.hash)\n\t\t}\n", To: "", Tests: "TestAbsent",
+		From: "if a.whole != nil && !a.whole.has(hash) {\n\t\ta.whole.add(hash)\n\t}\n", To: "", Tests: "TestAbsent",
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: a piece begins with the key at which the last one ended",

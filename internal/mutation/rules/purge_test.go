@@ -133,7 +133,7 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/purge.go", Rule: "purge: an ended execution is deleted with its promise and its task",
-		From: "if !inline {", To: "if !inline && h.Events == 0 {", Tests: "TestPurgeLeavesNothing",
+		From: "if !in.journal {", To: "if !in.journal && h.Events == 0 {", Tests: "TestPurgeLeavesNothing",
 	},
 	{
 		File: "partition/retention/retention.go", Rule: "retention: what a command of many did not try is proposed again",
