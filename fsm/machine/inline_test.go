@@ -8,6 +8,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/recovery"
@@ -341,6 +342,20 @@ func TestRulesFindInlinePromise(t *testing.T) {
 	}
 	if after := content(w.parts[0].state); after != before {
 		t.Errorf("the state was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// The result of a short execution takes one read, that of its header.
+func TestInlineResultIsOneRead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("a", "f"), "return x")
+	reads := &reading{Reader: w.parts[0].state, gets: map[keys.Family]int{}, scans: map[keys.Family]int{}}
+	reply, err := query.Answer(reads, 0, &commandv1.Query{Namespace: ns, Id: "a", Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}})
+	if err != nil || !reply.GetResult().GetDone() {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	if reads.gets[keys.Header] != 1 || reads.gets[keys.Promise] != 0 {
+		t.Errorf("read %v", reads.gets)
 	}
 }
 

@@ -114,13 +114,6 @@ func (l *layer) put(key, value []byte) {
 	l.set(w)
 }
 
-// putObject is put of a value together with what it decodes to.
-func (l *layer) putObject(key, value []byte, object any) {
-	w := l.spare.next()
-	w.key, w.value, w.object = key, value, object
-	l.set(w)
-}
-
 func (l *layer) remove(key []byte) {
 	w := l.spare.next()
 	w.key, w.removed = key, true

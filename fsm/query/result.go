@@ -18,7 +18,10 @@ func (x *Read) result() (*commandv1.QueryReply, *api.Error) {
 	if !ok {
 		return nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
-	p, _ := x.promiseOf(h.ID)
+	p, inline := h.InlinePromise() // of a short execution: no row of it needs to be looked for
+	if !inline {
+		p, _ = x.promiseOf(h.ID)
+	}
 	// An earlier incarnation than the one that is asked for has no result here.
 	done := p.State.Settled() && h.Incarnation >= x.Query.GetResult().GetIncarnation()
 	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: done, CleanupId: h.CleanupID(), Incarnation: h.Incarnation}
