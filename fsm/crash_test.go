@@ -164,7 +164,7 @@ func (c *crasher) look(disk vfs.FS) error {
 func TestCrashAnywhere(t *testing.T) {
 	rng := seeded(t)
 	began := time.Now()
-	rounds, every := testkit.Choose(1, 3, 6), testkit.Choose(10, 5, 5)
+	rounds, every := testkit.Choose(2, 3, 6), testkit.Choose(10, 5, 5)
 	looks, behind, restores, skipped := 0, 0, 0, 0
 	for round := range rounds {
 		s := newScript(t, rng.Uint64(), 240)
