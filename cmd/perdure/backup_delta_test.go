@@ -26,7 +26,7 @@ var (
 // has no deltas. Each has its state.
 func TestIncrementalBackup(t *testing.T) {
 	const partitions = 3
-	ctx, cancel := context.WithTimeout(t.Context(), max(testTimeout, time.Duration(*storedExecutions)*5*time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), max(3*testTimeout, time.Duration(*storedExecutions)*5*time.Millisecond))
 	defer cancel()
 	job := stored.Job{Dir: filepath.Join(t.TempDir(), "data"), NodeID: "n1", PeerAddr: "127.0.0.1:0", Partitions: partitions, Prefix: "stored",
 		To: *storedExecutions, Payload: *storedPayload}
