@@ -12,7 +12,7 @@ const (
 	testPorts = 60
 )
 
-// TestReserve: whoever reserves may listen on its ports again and again, and nobody else is given them.
+// TestReserve: a reserved port can be listened on repeatedly, and no other reservation gets it.
 func TestReserve(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no other system reserves ports")

@@ -26,7 +26,7 @@ const (
 // inlineHead is how many bytes there are at most before the entries: the task's version, and what follows.
 const inlineHead = 11
 
-// What is inline says, beside the task's version, whether the task's target is pinned to code, and whether the promise is inline.
+// The flags of the inline part: the task's target is pinned to code; the promise is inline, too.
 const (
 	inlinePinned  = 1 << 0
 	inlinePromise = 1 << 1
