@@ -37,10 +37,12 @@ type pacer struct {
 	gathered time.Time
 }
 
-// landing is an entry that is over.
+// landing is an entry that is over. It is of the moment before its commands are answered: a caller that is back when the
+// proposer hears of it must not count twice.
 type landing struct {
 	lane     lane
 	commands int
+	queued   int // small commands, then
 	took     time.Duration
 }
 
@@ -61,11 +63,11 @@ func (p *pacer) launch(l lane, commands int) {
 	}
 }
 
-func (p *pacer) land(now time.Time, l landing, queued int) {
+func (p *pacer) land(now time.Time, l landing) {
 	p.inFlight[l.lane]--
 	if l.lane == small {
 		p.flying -= l.commands
-		p.expected = min(l.commands+queued, maxEntryCommands)
+		p.expected = min(l.commands+l.queued, maxEntryCommands)
 		p.gathered = now.Add(min(l.took, maxGather))
 	}
 }

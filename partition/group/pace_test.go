@@ -10,7 +10,7 @@ func TestPacer(t *testing.T) {
 	const ms = time.Millisecond
 	begin := time.Unix(1000, 0)
 	land := func(l lane, commands int, took time.Duration, queued int) func(*pacer, time.Time) {
-		return func(p *pacer, now time.Time) { p.land(now, landing{l, commands, took}, queued) }
+		return func(p *pacer, now time.Time) { p.land(now, landing{l, commands, queued, took}) }
 	}
 	launch := func(l lane, commands int) func(*pacer, time.Time) {
 		return func(p *pacer, _ time.Time) { p.launch(l, commands) }

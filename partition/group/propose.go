@@ -200,7 +200,7 @@ func (r *proposer) proposeLoop() {
 		select {
 		case <-r.pending.wake:
 		case l := <-r.landings:
-			pace.land(r.clock.Now(), l, r.pending.lenOf(small))
+			pace.land(r.clock.Now(), l)
 		case <-fallen:
 		case <-over: // its commands are refused at once
 		case <-r.stopping:
@@ -282,17 +282,24 @@ func (r *proposer) launch(batch []*proposal) *flight {
 func (r *proposer) resolveLoop() {
 	defer close(r.resolved)
 	for f := range r.flights {
-		r.resolve(f)
+		l := r.land(f)
 		<-r.slots
 		select {
-		case r.landings <- landing{f.lane, len(f.proposals), r.clock.Now().Sub(f.started)}:
+		case r.landings <- l:
 		case <-r.stopping: // no entry follows
 		}
 	}
 }
 
-func (r *proposer) resolve(f *flight) {
+// land resolves an entry once its outcome is known. What it returns is of the moment before.
+func (r *proposer) land(f *flight) landing {
 	err := raftgroup.Await(f.future, r.killed, r.halting)
+	l := landing{f.lane, len(f.proposals), r.pending.lenOf(small), r.clock.Now().Sub(f.started)}
+	r.resolve(f, err)
+	return l
+}
+
+func (r *proposer) resolve(f *flight, err error) {
 	if err != nil {
 		r.dispatcher.Unreserve(f.reserved)
 		known := refusal.OfRaft(r.id, r.hint(), err)

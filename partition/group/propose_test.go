@@ -9,10 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/machine"
 	"perdure/partition/admission"
+	"perdure/partition/grouptest"
+	"perdure/partition/quota"
+	"perdure/partition/stable"
+	"perdure/partition/workers"
 )
 
 // Commands that wait while the log is busy share entries, up to the bounds of one.
@@ -391,4 +399,47 @@ func TestWrongPartition(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	must(t, n.Router(), startCmd("s", id, "f", ""))
+}
+
+// committed is the future of an entry that is applied.
+type committed struct {
+	raft.ApplyFuture
+	res *machine.Result
+}
+
+func (c committed) Error() error  { return nil }
+func (c committed) Response() any { return c.res }
+
+// notifier is notified by a function.
+type notifier func()
+
+func (n notifier) Notify() { n() }
+
+// A caller that comes back with its next command before the proposer hears that its entry has landed counts once: else
+// its command would wait for a second one, and nobody is there to send it.
+func TestCallerBackAtOnceCountsOnce(t *testing.T) {
+	clock := grouptest.NewHandClock()
+	n := startNode(t, clockedConfig(clock, vfs.NewMem(), stable.NewMemory()))
+	served := n.router.all[0]
+	// Its proposer's loop does not run: it is as late as can be.
+	r := proposer{core: &served.core, pending: newPending(10, served.pending.admission, served.bulk), perform: func(*machine.Effects, []workers.Reservation) {}}
+	add := func(id string) *proposal {
+		p, _, ok := r.pending.add(promiseCmd(id, 1), served.serving(), admission.Reservation{}, quota.Charge{})
+		if !ok {
+			t.Fatal("refused")
+		}
+		return p
+	}
+	p := add("first")
+	p.notify = append(p.notify, notifier(func() {
+		clock.Advance(time.Second)
+		add("second")
+	}))
+	var pace pacer
+	pace.launch(small, 1)
+	l := r.land(&flight{proposals: r.pending.take(), lane: small, started: clock.Now(), future: committed{res: &machine.Result{Replies: []*commandv1.Reply{{}}}}})
+	pace.land(clock.Now(), l)
+	if d := pace.next(clock.Now()); !r.pending.await(d.small, served.serving()) {
+		t.Errorf("the second command of a lone caller waits for %d commands", d.small)
+	}
 }

@@ -49,6 +49,11 @@ var routerBugs = []mutation.Bug{
 		From: `case p.lead != lead:`, To: `case false:`, Tests: "TestNoProposalOutlivesItsLeadership",
 	},
 	{
+		File: "partition/group/propose.go", Rule: "proposal: a caller that is back at once counts once",
+		From: "l := landing{f.lane, len(f.proposals), r.pending.lenOf(small), r.clock.Now().Sub(f.started)}\n\tr.resolve(f, err)",
+		To:   "r.resolve(f, err)\n\tl := landing{f.lane, len(f.proposals), r.pending.lenOf(small), r.clock.Now().Sub(f.started)}", Tests: "TestCallerBackAtOnceCountsOnce",
+	},
+	{
 		File: "partition/group/begin.go", Rule: "proposal: a caller that stops waiting does not know",
 		From: `return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting (`, To: `return w.outcome(refusal.TryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
 	},
