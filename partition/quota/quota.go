@@ -6,7 +6,8 @@
 //
 //	sum of openMost over the nodes <= limit, + nodes - 1 when all take at once
 //
-// A node that uses nothing may hold one. Children count as open executions, but no quota refuses them.
+// A node that has not heard of a namespace may begin work in it: until it says what it uses, at its second exchange, the others
+// keep its part of the whole. A node that uses nothing may hold one. Children count as open executions, but no quota refuses them.
 //
 // Starts per second are divided by the partitions that a node leads, and few of them may come at once. Bytes are measured in the
 // background, in pieces at a bounded share of one processor, and what was admitted since is added. All of it is memory: a new
@@ -216,7 +217,7 @@ func (q *Quota) spaceOf(namespace string, limits Limits) *space {
 	q.mu.Unlock()
 	if !known {
 		q.count(s)
-		q.divide(s)
+		q.first(s)
 	}
 	return s
 }
@@ -383,6 +384,7 @@ func (q *Quota) Exchange(ctx context.Context) {
 		}
 	}
 	q.mu.Unlock()
+	q.learn()
 	for _, s := range q.all() {
 		s.mu.Lock()
 		q.count(s)
@@ -391,22 +393,83 @@ func (q *Quota) Exchange(ctx context.Context) {
 	}
 }
 
-// divide gives a namespace on this node its part of what is left of its quotas. The caller holds s.mu.
+// learn watches the namespaces that began work at other nodes, so that what this node may use of them is known there.
+func (q *Quota) learn() {
+	q.mu.Lock()
+	var unknown []string
+	for _, h := range q.others {
+		for namespace := range h.use.Namespaces {
+			if q.spaces[namespace] == nil {
+				unknown = append(unknown, namespace)
+			}
+		}
+	}
+	free := maxNamespaces - len(q.spaces)
+	q.mu.Unlock()
+	slices.Sort(unknown)
+	for _, namespace := range slices.Compact(unknown) {
+		if limits := q.o.Quotas.Of(namespace); free > 0 && limits != (Limits{}) {
+			q.spaceOf(namespace, limits)
+			free--
+		}
+	}
+}
+
+// divide gives a namespace on this node its part of what is left of its quotas, as of an exchange. The caller holds s.mu.
 func (q *Quota) divide(s *space) {
+	s.openMost = int(q.share(s, int64(s.limits.Open), int64(s.open()), openUse))
+	s.openElsewhere = int(q.heardOf(s, openUse).used)
+	q.divideBytes(s)
+}
+
+// divideBytes is divide for bytes, of which this node may have measured more.
+func (q *Quota) divideBytes(s *space) {
+	s.bytesMost = q.share(s, s.limits.Bytes, s.bytes(), bytesUse)
+	s.bytesElsewhere = q.heardOf(s, bytesUse).used
+}
+
+// first gives a namespace that begins work here what the nodes that have not heard of it keep for this one. The caller
+// holds s.mu.
+func (q *Quota) first(s *space) {
+	q.divide(s)
+	nodes := q.heardOf(s, openUse).nodes
+	s.openMost = min(s.openMost, max(s.open(), int(part(int64(s.limits.Open), nodes))))
+	s.bytesMost = min(s.bytesMost, max(s.bytes(), part(s.limits.Bytes, nodes)))
+}
+
+// elsewhere is what the other nodes use of a quota of a namespace.
+type elsewhere struct {
+	// used is what they use, held what they use or may use.
+	used, held int64
+	// nodes are those that lead something, this one too; silent the others of them that have not said a word of the namespace.
+	nodes, silent int
+}
+
+func openUse(u *perdurev1.NamespaceUse) (used, most int64)  { return u.GetOpen(), u.GetOpenMost() }
+func bytesUse(u *perdurev1.NamespaceUse) (used, most int64) { return u.GetBytes(), u.GetBytesMost() }
+
+func (q *Quota) heardOf(s *space, of func(*perdurev1.NamespaceUse) (used, most int64)) elsewhere {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.openElsewhere, s.bytesElsewhere = 0, 0
-	open, stored := int64(s.open()), s.bytes()
+	e := elsewhere{nodes: max(q.leaders, 1)}
 	for _, h := range q.others {
-		use := h.use.Namespaces[s.namespace]
-		s.openElsewhere += int(use.GetOpen())
-		s.bytesElsewhere += use.GetBytes()
-		open += max(use.GetOpen(), use.GetOpenMost())
-		stored += max(use.GetBytes(), use.GetBytesMost())
+		use, said := h.use.Namespaces[s.namespace]
+		if !said && h.use.Leads {
+			e.silent++
+		}
+		used, most := of(use)
+		e.used += used
+		e.held += max(used, most)
 	}
-	nodes := max(q.leaders, 1)
-	s.openMost = s.open() + int(part(int64(s.limits.Open)-open, nodes))
-	s.bytesMost = s.bytes() + part(s.limits.Bytes-stored, nodes)
+	return e
+}
+
+// share is how much this node may use of a quota, of which it uses own: that, and its part of what is left. A node that has not
+// said a word of the namespace keeps its part of the whole, since it may begin work in it at any time.
+func (q *Quota) share(s *space, limit, own int64, of func(*perdurev1.NamespaceUse) (used, most int64)) int64 {
+	e := q.heardOf(s, of)
+	left := limit - own - e.held - int64(e.silent)*(limit/int64(e.nodes))
+	return own + part(left, max(e.nodes-e.silent, 1))
 }
 
 // part is a node's part of what is left, rounded up; nothing of what is overdrawn.
@@ -458,6 +521,6 @@ func (q *Quota) measureSpace(s *space) bool {
 	defer s.mu.Unlock()
 	s.measured = measured
 	s.added -= before
-	q.divide(s)
+	q.divideBytes(s)
 	return true
 }

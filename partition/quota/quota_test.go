@@ -291,3 +291,43 @@ func TestParts(t *testing.T) {
 		t.Errorf("%d and %d of 10 were admitted", first, second)
 	}
 }
+
+// A node that begins work in a namespace without having heard what the others use takes no more than they keep for it. Once it has
+// exchanged, it keeps nothing that it does not use, but for one.
+func TestFirstUse(t *testing.T) {
+	for _, limit := range []int{1, 2, 3, 10, 11, 100} {
+		for count := 1; count <= 4; count++ {
+			nodes := newTestNodes(t, &stopped{time.UnixMilli(1)}, count, fmt.Sprintf("a=open:%d", limit))
+			fill := func(n *testNode) (admitted int) {
+				for ; admitted <= limit; admitted++ {
+					if _, refused := n.Admit(startCmd("a", "e"), never); refused != nil { // and its outcome stays unknown
+						break
+					}
+				}
+				return admitted
+			}
+			admitted := 0
+			for _, n := range nodes { // the others have not exchanged
+				for range 3 {
+					admitted += fill(n)
+					n.Exchange(t.Context())
+				}
+			}
+			if most := limit + count - 1; admitted > most || admitted < limit {
+				t.Errorf("%d nodes admitted %d of %d", count, admitted, limit)
+			}
+
+			nodes = newTestNodes(t, &stopped{time.UnixMilli(1)}, count, fmt.Sprintf("a=open:%d", limit))
+			admitted = 0
+			for range 80 { // work begins at one node only
+				admitted += fill(nodes[0])
+				for _, n := range nodes {
+					n.Exchange(t.Context())
+				}
+			}
+			if least := limit - count + 1; admitted > limit || admitted < least {
+				t.Errorf("one of %d nodes admitted %d of %d", count, admitted, limit)
+			}
+		}
+	}
+}

@@ -235,7 +235,19 @@ var purgeBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/quota/quota.go", Rule: "quota: what other nodes may still use is theirs",
-		From: "open += max(use.GetOpen(), use.GetOpenMost())", To: "open += use.GetOpen()", Tests: "TestParts",
+		From: "e.held += max(used, most)", To: "e.held += min(used, most)", Tests: "TestParts",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: a node that has said nothing of a namespace keeps its part",
+		From: "if !said && h.use.Leads {", To: "if said && h.use.Leads {", Tests: "TestFirstUse",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: the first use is of no more than others keep for it",
+		From: "\t\tq.first(s)\n", To: "\t\tq.divide(s)\n", Tests: "TestFirstUse",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: a node hears of the namespaces of others",
+		From: "\tq.learn()\n", To: "", Tests: "TestFirstUse",
 	},
 	{
 		File: "partition/quota/quota.go", Rule: "quota: bytes that were measured are counted once",
