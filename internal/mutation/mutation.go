@@ -51,8 +51,9 @@ const (
 	buildsAtOnce, runsAtOnce, hangsAtOnce = 2, 3, 12
 	// AtOnce is how many rows are under way at a time; most of them wait for one of the slots above.
 	AtOnce = 64
-	// testTime bounds the tests of one row, buildTime all of it.
+	// testTime bounds the tests of one row, wholeTime those of all rows of a folder, buildTime all of it.
 	testTime  = 2 * time.Minute
+	wholeTime = 8 * time.Minute
 	buildTime = 5 * time.Minute
 	// reserve is what is left of the time that the test binary has when no further row is begun: enough for
 	// those under way. A machine that is too slow for all rows tries what it can, and reports that.
@@ -205,9 +206,9 @@ func without(t *testing.T, root, dir string, in *binary, bugs []Bug) {
 		slices.Sort(tests)
 		var v verdict
 		if in != nil {
-			v = in.run(t, dir, 0, slices.Compact(tests), long, testTime)
+			v = in.run(t, dir, 0, slices.Compact(tests), long, wholeTime)
 		} else {
-			v = run(t, root, dir, "", slices.Compact(tests), long, testTime)
+			v = run(t, root, dir, "", slices.Compact(tests), long, wholeTime)
 		}
 		if v.is != survived {
 			t.Fatalf("with no bug planted: %s", v)
