@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sort"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -27,6 +29,9 @@ type Error struct {
 	Message string
 	// Meta names the ids and the rule: "namespace", "id", "rule", "leader", …
 	Meta map[string]string
+
+	// encoded is the status that gRPC sends, once the error is sealed.
+	encoded []byte
 }
 
 // Errorf makes an Error. Add ids with With.
@@ -34,8 +39,11 @@ func Errorf(reason perdurev1.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// With adds one piece of metadata and returns the error itself.
+// With adds one piece of metadata and returns the error itself, or a copy of one that is sealed.
 func (e *Error) With(key, value string) *Error {
+	if e.encoded != nil {
+		e = &Error{Reason: e.Reason, Message: e.Message, Meta: maps.Clone(e.Meta)}
+	}
 	if e.Meta == nil {
 		e.Meta = map[string]string{}
 	}
@@ -43,11 +51,23 @@ func (e *Error) With(key, value string) *Error {
 	return e
 }
 
+// Seal encodes the status that gRPC sends, and returns the error itself: one that is returned to many callers is encoded once.
+// Nobody may change a sealed error's fields. The caller must not share it before.
+func (e *Error) Seal() *Error {
+	if encoded, err := proto.Marshal(e.GRPCStatus().Proto()); err == nil {
+		e.encoded = encoded
+	}
+	return e
+}
+
+// EncodedStatus is the google.rpc.Status of a sealed error, nil for others. It must not be changed.
+func (e *Error) EncodedStatus() []byte { return e.encoded }
+
 // metaRetryAfter is the key under which the metadata says when to try again.
 const metaRetryAfter = "retry_after_ms"
 
-// WithRetryAfterMS adds a hint in how many milliseconds the caller should try again, and returns the error itself.
-// gRPC clients get it as a google.rpc.RetryInfo, too.
+// WithRetryAfterMS adds a hint in how many milliseconds the caller should try again, and returns the error itself as With
+// does. gRPC clients get it as a google.rpc.RetryInfo, too.
 func (e *Error) WithRetryAfterMS(ms int64) *Error {
 	return e.With(metaRetryAfter, strconv.FormatInt(ms, 10))
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -23,5 +25,23 @@ func TestCodeOf(t *testing.T) {
 		if got, want := api.CodeOf(err), status.Code(err); got != want {
 			t.Errorf("%v is %v, want %v", err, got, want)
 		}
+	}
+}
+
+// A sealed error is sent as it was before it was sealed, and stays as it is.
+func TestSeal(t *testing.T) {
+	err := api.Errorf(perdurev1.Reason_REASON_QUOTA_EXCEEDED, "x").With("id", "e").WithRetryAfterMS(5)
+	want := status.Convert(err)
+	if err.EncodedStatus() != nil {
+		t.Error("encoded before it is sealed")
+	}
+	sealed := err.Seal()
+	got := &spb.Status{}
+	if failed := proto.Unmarshal(sealed.EncodedStatus(), got); failed != nil || !proto.Equal(got, want.Proto()) {
+		t.Errorf("encoded as %v (%v), want %v", got, failed, want)
+	}
+	with := sealed.With("namespace", "n")
+	if with == sealed || len(sealed.Meta) != 2 || len(with.Meta) != 3 || with.EncodedStatus() != nil {
+		t.Errorf("%v with more is %v, encoded %x", sealed.Meta, with.Meta, with.EncodedStatus())
 	}
 }

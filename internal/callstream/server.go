@@ -45,6 +45,9 @@ type ServerOptions struct {
 	// asks again is slowed. A call whose deadline is near is answered at once. Nil for none.
 	Holds func(error) bool
 	Hold  time.Duration
+	// Rest says of the stream of ctx whether all that its client asks for is held: none of its calls is under way, and the last ones
+	// were answered with errors that are held. Its requests may then be read less often, and together. Nil for none.
+	Rest func(ctx context.Context, rests bool)
 	// Stopping is closed when the server begins to stop: streams end when their calls have ended.
 	Stopping <-chan struct{}
 	// Async begins calls of a method without a goroutine, by the method's full name; see Async. Intercept does not run for
@@ -100,8 +103,9 @@ type session struct {
 	async    *async.Calls
 	expire   *time.Timer
 	holdOver *time.Timer // when the answers that are held are sent
-	// requests is used by the one goroutine that reads.
+	// requests and rests, what Rest was said last, are used by the one goroutine that reads.
 	requests []request
+	rests    bool
 
 	wake chan struct{} // answers wait, async calls were notified, or the last answer was queued
 
@@ -174,6 +178,7 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 
 // read begins the stream's calls until the client ends the stream. It waits while the client takes no answers.
 func (w *session) read() error {
+	defer w.rest(false)
 	last := uint64(0)
 	for {
 		if err := w.waitForClient(); err != nil {
@@ -193,6 +198,10 @@ func (w *session) read() error {
 		if len(requests) > 0 {
 			last = requests[len(requests)-1].number
 			w.begin(requests)
+			w.mu.Lock()
+			held := w.holding && len(w.under) == 0
+			w.mu.Unlock()
+			w.rest(held)
 		}
 		clear(requests)
 		if w.requests = requests; cap(requests) > maxSpareRequests {
@@ -206,6 +215,14 @@ func (w *session) read() error {
 				c.stop()
 			}
 		}
+	}
+}
+
+// rest passes on whether the stream's requests may be read less often.
+func (w *session) rest(rests bool) {
+	if w.s.opts.Rest != nil && w.rests != rests {
+		w.rests = rests
+		w.s.opts.Rest(w.stream.Context(), rests)
 	}
 }
 
@@ -395,8 +412,13 @@ func (w *session) sendHeld() {
 	}
 }
 
-// encodeStatus encodes an error as gRPC's server does.
+// encodeStatus encodes an error as gRPC's server does. The result must not be changed: it may be what the error has encoded.
 func encodeStatus(err error) []byte {
+	if sealed, ok := err.(interface{ EncodedStatus() []byte }); ok {
+		if b := sealed.EncodedStatus(); len(b) > 0 {
+			return b
+		}
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		st = status.FromContextError(err)

@@ -124,6 +124,14 @@ type space struct {
 	tokens  float64
 	filled  time.Time
 	refused map[string]uint64 // by kind
+	last    refusal
+}
+
+// refusal is what a namespace was refused last: one that goes on asking gets the same error, encoded once.
+type refusal struct {
+	kind          string
+	used, allowed int64
+	err           *api.Error
 }
 
 // New makes a ledger with nothing used.
@@ -236,8 +244,13 @@ func (q *Quota) forgetLocked() {
 // refuse returns the quota that a command would exceed. The caller holds s.mu.
 func (q *Quota) refuse(s *space, opens bool) *api.Error {
 	refuse := func(kind string, used, allowed int64, format string) *api.Error {
-		return api.Errorf(perdurev1.Reason_REASON_QUOTA_EXCEEDED, format, s.namespace, used, allowed).With("namespace", s.namespace).
-			With("quota", kind).With("used", strconv.FormatInt(used, 10)).With("allowed", strconv.FormatInt(allowed, 10))
+		if l := s.last; l.err != nil && l.kind == kind && l.used == used && l.allowed == allowed {
+			return l.err
+		}
+		err := api.Errorf(perdurev1.Reason_REASON_QUOTA_EXCEEDED, format, s.namespace, used, allowed).With("namespace", s.namespace).
+			With("quota", kind).With("used", strconv.FormatInt(used, 10)).With("allowed", strconv.FormatInt(allowed, 10)).Seal()
+		s.last = refusal{kind, used, allowed, err}
+		return err
 	}
 	if limit := s.limits.Bytes; limit > 0 && s.bytes() >= s.bytesMost {
 		return refuse(kindBytes, s.bytes()+s.bytesElsewhere, limit, "namespace %q stores %d bytes of %d")

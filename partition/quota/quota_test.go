@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
@@ -206,6 +207,43 @@ func TestAdmit(t *testing.T) {
 	admit(startCmd("c", "4"), false, "starts")
 	if use := n.Use(); len(use) != 3 || use[0].Open != 1 || use[0].Refused != 1 || use[2].Refused != 2 {
 		t.Errorf("used: %v", use)
+	}
+}
+
+// A namespace that goes on asking gets one error, and another one when the figures in it have changed.
+func TestRefusedAgain(t *testing.T) {
+	clock := &stopped{time.UnixMilli(1)}
+	n := newTestNodes(t, clock, 1, "a=open:1", "starts:1/s", "bytes:10KiB")[0]
+	refusal := func(cmd *commandv1.Command) *api.Error {
+		t.Helper()
+		_, refused := n.Admit(cmd, func() bool { return false })
+		if refused == nil || refused.EncodedStatus() == nil {
+			t.Fatalf("%v: not refused, or not sealed", refused)
+		}
+		return refused
+	}
+	if _, refused := n.Admit(startCmd("a", "1"), nil); refused != nil {
+		t.Fatal(refused)
+	}
+	if starts := refusal(startCmd("a", "2")); starts.Meta["quota"] != "starts" {
+		t.Errorf("refused by %q, want starts", starts.Meta["quota"])
+	}
+	clock.now = clock.now.Add(time.Second)
+	open := refusal(startCmd("a", "2"))
+	if open.Meta["quota"] != "open" {
+		t.Errorf("refused by %q, want open", open.Meta["quota"])
+	}
+	if again := refusal(startCmd("a", "3")); again != open {
+		t.Errorf("refused with %p and %p, which both say %v", open, again, again)
+	}
+	s := n.spaces["a"]
+	s.openElsewhere++
+	if more := refusal(startCmd("a", "2")); more.Meta["used"] != "2" || open.Meta["used"] != "1" {
+		t.Errorf("used %s, then %s; want 1 and 2", open.Meta["used"], more.Meta["used"])
+	}
+	s.added += 20_000
+	if bytes := refusal(startCmd("a", "2")); bytes.Meta["quota"] != "bytes" {
+		t.Errorf("refused by %q, want bytes", bytes.Meta["quota"])
 	}
 }
 

@@ -254,6 +254,14 @@ var purgeBugs = []mutation.Bug{
 		From: "\ts.added -= before\n", To: "\t_ = before\n", Tests: "TestAdmit",
 	},
 	{
+		File: "partition/quota/quota.go", Rule: "quota: a refusal says what is used now",
+		From: ` && l.used == used`, To: ``, Tests: "TestRefusedAgain",
+	},
+	{
+		File: "partition/quota/quota.go", Rule: "quota: a refusal names the quota",
+		From: ` && l.kind == kind`, To: ``, Tests: "TestRefusedAgain",
+	},
+	{
 		File: "partition/quota/quota.go", Rule: "quota: a start uses up a token",
 		From: "\ts.tokens--\n", To: "\ts.tokens -= 0.001\n", Tests: "TestAdmit",
 	},
