@@ -46,7 +46,7 @@ func (s *Server) carried() *callstream.Server {
 	methods[perdurev1.Executions_Start_FullMethodName], methods[perdurev1.Executions_Result_FullMethodName] = s.beginStart, s.beginResult
 	calls := callstream.NewServer(callstream.ServerOptions{
 		Name: callstream.ForClients, Intercept: s.aroundCalls(), Keep: s.gate.KeepParts, WithPart: ingress.WithPart,
-		Overloaded: func(message string) error { return overloaded(message, overloadPause) }, Holds: beyondQuota, Hold: refusalHold,
+		Overloaded: func(message string) error { return overloaded(message, overloadPause) }, Holds: beyondQuota, Hold: refusalHold, Rest: s.gate.Rest,
 		Stopping: s.stopping, MaxCalls: maxNodeCalls, MaxAnswer: maxMessageBytes - 1024,
 		Async: methods,
 	})

@@ -772,3 +772,78 @@ func TestHeldAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestRests: a stream rests while the answers to all that its client asked for last are held, and never when it has ended.
+func TestRests(t *testing.T) {
+	p := newPair(t, echo, nil)
+	p.server.opts.Holds = func(err error) bool { return status.Code(err) == codes.ResourceExhausted }
+	p.server.opts.Hold = time.Hour
+	p.server.opts.Async = map[string]Async{healthv1.Health_Check_FullMethodName: func(c *Call) (Handler, error) {
+		in := &healthv1.HealthCheckRequest{}
+		if err := c.Decode(in); err != nil {
+			return nil, err
+		}
+		if in.Service == "held" {
+			return nil, status.Error(codes.ResourceExhausted, "held")
+		}
+		return nil, status.Error(codes.NotFound, "not held")
+	}}
+	rests := make(chan bool, 10)
+	p.server.opts.Rest = func(_ context.Context, is bool) { rests <- is }
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	stream := p.raw(ctx)
+	number := uint64(0)
+	// say makes calls in one message, and reports what was said then.
+	say := func(names ...string) bool {
+		t.Helper()
+		var message []byte
+		for _, name := range names {
+			body, err := proto.Marshal(&healthv1.HealthCheckRequest{Service: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			number++
+			message = appendRequest(message, number, checkMethod, 0, body)
+		}
+		if err := stream.SendMsg(&frame{message}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case is := <-rests:
+			return is
+		case <-ctx.Done():
+			t.Fatalf("after %v: nothing was said", names)
+			return false
+		}
+	}
+	if !say("held") {
+		t.Error("it does not rest after a call whose answer is held")
+	}
+	if say("held", "other") {
+		t.Error("it rests after a call whose answer is not held")
+	}
+	for answered := 0; answered < int(number); {
+		var f frame
+		if err := stream.RecvMsg(&f); err != nil {
+			t.Fatal(err)
+		}
+		if err := decodeAnswers(f.data, func(answer) { answered++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !say("held", "held") {
+		t.Error("it does not rest again")
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case is := <-rests:
+		if is {
+			t.Fatal("it rests at its end")
+		}
+	case <-ctx.Done():
+		t.Fatal("it rests after its end")
+	}
+}

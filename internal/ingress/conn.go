@@ -3,6 +3,7 @@ package ingress
 import (
 	"encoding/binary"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,8 @@ const (
 	readBuffer = 4 << 10
 	// refusedTimeout bounds how long a connection is not read while a refused call of it ends.
 	refusedTimeout = time.Second
+	// restFor is how long a connection that rests is not read once everything was read that had arrived.
+	restFor = 20 * time.Millisecond
 )
 
 // Conn is a connection whose reads pass through the Gate, frame by frame. No read passes the end of the frame
@@ -27,6 +30,8 @@ type Conn struct {
 	net.Conn
 	gate *Gate
 	peer *Peer // nil if the connection did not come from a Listener
+	// rests is set while what arrives is read together, see Gate.Rest.
+	rests atomic.Bool
 
 	// Guarded by the gate's lock.
 	account account
@@ -45,6 +50,7 @@ type Conn struct {
 	headers    uint32 // the stream of the latest HEADERS frame
 	headersEnd bool   // and whether it says that the caller has sent everything
 	opened     *call  // the latest call
+	more       bool   // the last read of the network got all that it asked for
 }
 
 func newConn(c net.Conn, g *Gate, p *Peer) *Conn {
@@ -81,11 +87,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 // take reads from the buffer, or from the network.
 func (c *Conn) take(p []byte) (int, error) {
 	if c.read == c.end {
+		if c.rests.Load() && !c.more {
+			time.Sleep(restFor)
+		}
 		if len(p) >= len(c.buffer) {
-			return c.Conn.Read(p)
+			n, err := c.Conn.Read(p)
+			c.more = n == len(p)
+			return n, err
 		}
 		n, err := c.Conn.Read(c.buffer)
-		c.read, c.end = 0, n
+		c.read, c.end, c.more = 0, n, n == len(c.buffer)
 		if n == 0 {
 			return 0, err
 		}

@@ -89,6 +89,7 @@ func (g *Gate) open(ctx context.Context, conn *Conn) context.Context {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	conn.calls[c.stream] = c
+	conn.rests.Store(false)
 	if len(conn.calls) == 1 && conn.peer != nil {
 		conn.peer.SetBusy(true)
 	}
@@ -501,6 +502,19 @@ type partKey struct{}
 // the message's bytes back.
 func WithPart(ctx context.Context, release func()) context.Context {
 	return context.WithValue(ctx, partKey{}, release)
+}
+
+// Rest says whether the call of ctx asks for little but what is refused. Then its connection is read at most every 20 ms, if it
+// carries no other call: a message that arrives by itself costs more to receive than a refusal to make. It holds until it is
+// said otherwise, or until the connection's next call begins.
+func (g *Gate) Rest(ctx context.Context, rests bool) {
+	c := callOf(ctx)
+	if c == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.conn.rests.Store(rests && len(c.conn.calls) == 1)
 }
 
 // KeepParts is Keep for a message that holds several calls of the given sizes: each part is released by itself, and a

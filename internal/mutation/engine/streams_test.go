@@ -49,6 +49,26 @@ var streamBugs = []mutation.Bug{
 		From: `(!w.holding || w.ended)`, To: `!w.holding`, Tests: "TestHeldAnswers", Hangs: hang,
 	},
 	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: a stream whose answers are not held does not rest",
+		From: `held := w.holding && len(w.under) == 0`, To: `held := len(w.under) == 0`, Tests: "TestRests", Hangs: hang,
+	},
+	{
+		File: "internal/callstream/server.go", Rule: "stream of calls: a stream that has ended does not rest",
+		From: "\tdefer w.rest(false)\n", To: "", Tests: "TestRests", Hangs: hang,
+	},
+	{
+		File: "internal/ingress/gate.go", Rule: "ingress: a connection with other calls does not rest",
+		From: `rests && len(c.conn.calls) == 1`, To: `rests`, Tests: "TestRest",
+	},
+	{
+		File: "internal/ingress/gate.go", Rule: "ingress: a connection rests until its next call",
+		From: "\tconn.rests.Store(false)\n", To: "", Tests: "TestRest",
+	},
+	{
+		File: "internal/ingress/conn.go", Rule: "ingress: what has arrived is read before the connection rests",
+		From: `c.rests.Load() && !c.more`, To: `c.rests.Load()`, Tests: "TestRest",
+	},
+	{
 		File: "rpc/secure.go", Rule: "stream of calls: a refusal by a quota is held",
 		From: ` Holds: beyondQuota, Hold: refusalHold,`, To: ``, Tests: "TestRefusalsByQuotasAreHeld",
 	},
