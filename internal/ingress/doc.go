@@ -20,5 +20,7 @@
 // header, then reserves the announced bytes, then asks gRPC. With the default dynamic windows a stream's
 // window could grow to 16 MiB, so windows are static.
 //
+// A connection whose only call asks for what is refused is read less often, so that its messages are handled together (Gate.Rest).
+//
 // The package owns counters only; a crash loses nothing.
 package ingress
