@@ -54,7 +54,7 @@ func (e *Error) With(key, value string) *Error {
 // Seal encodes the status that gRPC sends, and returns the error itself: one that is returned to many callers is encoded once.
 // Nobody may change a sealed error's fields. The caller must not share it before.
 func (e *Error) Seal() *Error {
-	if encoded, err := proto.Marshal(e.GRPCStatus().Proto()); err == nil {
+	if encoded, err := (proto.MarshalOptions{Deterministic: true}).Marshal(e.GRPCStatus().Proto()); err == nil {
 		e.encoded = encoded
 	}
 	return e

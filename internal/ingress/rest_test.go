@@ -38,6 +38,7 @@ func (w wire) Read(p []byte) (n int, err error) {
 // the connection does not rest.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		pass := func(d time.Duration) { <-time.After(d) } // of the clock of synctest
 		g := New(Options{Limits: Limits{Node: 1 << 20, Connection: 1 << 20, Class: 1 << 20, Calls: 10}})
 		far := wire{arrived: make(chan byte, 3*readBuffer)}
 		conn := newConn(far, g, nil)
@@ -55,15 +56,15 @@ func TestRest(t *testing.T) {
 		// arrive sends five bytes, one each two milliseconds, and returns at how many instants they were read, and after what time the
 		// first one was.
 		arrive := func() (instants int, first time.Duration) {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			synctest.Wait()
 			read = nil
 			sent := time.Since(begun)
 			for range 5 {
 				far.arrived <- 1
-				time.Sleep(2 * time.Millisecond)
+				pass(2 * time.Millisecond)
 			}
-			time.Sleep(10 * restFor)
+			pass(10 * restFor)
 			synctest.Wait()
 			if len(read) != 5 {
 				t.Fatalf("%d bytes were read, want 5", len(read))
@@ -90,7 +91,7 @@ func TestRest(t *testing.T) {
 			far.arrived <- 1
 		}
 		synctest.Wait()
-		time.Sleep(2 * restFor)
+		pass(2 * restFor)
 		synctest.Wait()
 		if n := len(read); n != 3*readBuffer || read[n-1] > restFor {
 			t.Errorf("%d bytes that came together were read after %v, want %d after one rest", n, read[n-1], 3*readBuffer)
