@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -36,9 +37,15 @@ func TestSeal(t *testing.T) {
 		t.Error("encoded before it is sealed")
 	}
 	sealed := err.Seal()
-	got := &spb.Status{}
-	if failed := proto.Unmarshal(sealed.EncodedStatus(), got); failed != nil || !proto.Equal(got, want.Proto()) {
-		t.Errorf("encoded as %v (%v), want %v", got, failed, want)
+	encoded := &spb.Status{}
+	if failed := proto.Unmarshal(sealed.EncodedStatus(), encoded); failed != nil {
+		t.Fatal(failed)
+	}
+	got := status.FromProto(encoded)
+	// The details are maps in bytes, in any order.
+	same := slices.EqualFunc(got.Details(), want.Details(), func(a, b any) bool { return proto.Equal(a.(proto.Message), b.(proto.Message)) })
+	if got.Code() != want.Code() || got.Message() != want.Message() || len(want.Details()) != 2 || !same {
+		t.Errorf("encoded as %v, want %v", encoded, want.Proto())
 	}
 	with := sealed.With("namespace", "n")
 	if with == sealed || len(sealed.Meta) != 2 || len(with.Meta) != 3 || with.EncodedStatus() != nil {
