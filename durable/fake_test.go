@@ -90,6 +90,7 @@ type fault struct {
 	before bool             // the stream breaks before it is applied
 	after  bool             // it is applied, and the stream breaks instead of the answer
 	lost   bool             // besides, the task goes to the next worker
+	late   bool             // its answer comes after the execution's next task; if lost, its lease ends before it is applied
 }
 
 type fakeExec struct {
@@ -106,6 +107,7 @@ type fakeExec struct {
 	steps     map[string]*perdurev1.StepHeartbeat
 	cancelled map[string]bool // timers
 	cleanupMS int64           // as the last commit set it
+	late      func()          // the answer that comes after the next task
 	cleanupOf *fakeExec       // of a clean-up
 }
 
@@ -352,6 +354,10 @@ func (f *fakeServer) hand(c *fakeConn, ex *fakeExec, after uint64) {
 		f.short++
 	}
 	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: task}})
+	if ex.late != nil {
+		ex.late()
+		ex.late = nil
+	}
 }
 
 func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {

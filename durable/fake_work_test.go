@@ -179,10 +179,13 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 	if len(rid) != 16 {
 		f.t.Errorf("fake: request id of %d bytes", len(rid))
 	}
-	answer := func(r *perdurev1.CommitReply) {
+	grant := func(r *perdurev1.CommitReply) {
 		if r.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 			c.credit += int(m.GetCredit())
 		}
+	}
+	answer := func(r *perdurev1.CommitReply) {
+		grant(r)
 		f.touch() // before the worker learns of it, and grants the credit to another node
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
 	}
@@ -202,6 +205,13 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 	}
 	if fa.reason != 0 {
 		refuse(fa.reason, "fault")
+		return
+	}
+	if fa.late && fa.lost { // its lease ends before it is applied
+		f.stale++
+		ex.late = func() { refuse(perdurev1.Reason_REASON_STALE_TASK, "stale") }
+		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
+		f.dispatch()
 		return
 	}
 	if !f.holds(m.GetTask(), c.worker) {
@@ -226,9 +236,13 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 	}
 	r := f.apply(ex, m)
 	f.replies[rid] = r
-	if fa.after {
+	switch {
+	case fa.after:
 		c.breakOff()
-	} else {
+	case fa.late:
+		grant(r)
+		ex.late = func() { reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}}) }
+	default:
 		answer(r)
 	}
 	if fa.lost {

@@ -20,6 +20,9 @@ import (
 //	accept:  the execution's next task arrives   continueLocked gives the activation its hold
 //	resume:  the goroutine reads the journal, checks that it continues its own, and returns to the function
 //
+// The next task may overtake the commit's reply. The activation gets its hold then (overtakesLocked), and the goroutine
+// resumes when the reply has come.
+//
 // A function continues only if no other worker had the task meanwhile (Task versions rise by one at each
 // acquisition) and the journal has each operation that it made, with the same result. Otherwise the function
 // is dropped, and the task is replayed. The cache drops the function that has waited longest when it holds
@@ -91,10 +94,32 @@ func (t *activation) mayStick(c commit) bool {
 // keepLocked puts the activation of a hold into the cache when the reply to its commit says that its function
 // waits. It runs before the session's next message, which may be the execution's next task.
 func (w *Worker) keepLocked(t *hold, m *perdurev1.WorkResponse) {
-	a := t.sticks
-	if a == nil || m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED || w.held[t.key.exec()] != t || w.isStopping() {
+	if t.sticks == nil || m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED || w.held[t.key.exec()] != t || w.isStopping() {
 		return
 	}
+	w.stickLocked(t)
+}
+
+// overtakesLocked reports whether a task, which came by a session, is the next one after a hold's whose commit has no answer
+// by that session yet: then the commit has left the function waiting, or the answer will be that the task was lost. It puts the
+// hold's activation into the cache, for continueLocked.
+func (w *Worker) overtakesLocked(s *session, t *hold, next tokenKey) bool {
+	if t == nil || t.sticks == nil || next.incarnation != t.key.incarnation || next.version != t.key.version+1 || t.isLost() || w.isStopping() {
+		return false
+	}
+	for _, c := range w.calls {
+		if c.t == t && c.via == s && !c.answered {
+			t.overtaken = true
+			w.stickLocked(t)
+			return true
+		}
+	}
+	return false
+}
+
+// stickLocked puts the activation of a hold into the cache. The hold has ended.
+func (w *Worker) stickLocked(t *hold) {
+	a := t.sticks
 	w.unheldLocked(t)
 	t.attach(nil)
 	a.wait = stickyWait{key: t.key, size: a.journal.size + a.buf.bytes + stickyOverhead, wake: make(chan struct{})}

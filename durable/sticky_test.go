@@ -122,6 +122,103 @@ func testStickyContinues(t *testing.T, whole bool) {
 	}
 }
 
+// The next task of an execution may come before the answer to the commit that left its function waiting. The function
+// continues in memory under it.
+func TestStickyOvertaken(t *testing.T) {
+	const waits = 20
+	f := newFake(t)
+	f.manual = true
+	var runs atomic.Int32
+	var events tally
+	f.onCommit = func(_ *fakeExec, c *perdurev1.Commit) fault { return fault{late: c.GetKeeps()} }
+	w, _ := f.worker(WorkerOptions{OnEvent: events.add}, counting(&runs))
+	f.start("x", "counting", fmt.Sprint(waits))
+	for i := range waits {
+		f.suspended("x", i+1)
+		f.signal("x", "go", "2")
+	}
+	if o := f.finished("x"); string(o.GetValue()) != fmt.Sprint(2*waits) {
+		t.Error(o)
+	}
+	if runs.Load() != 1 || events.of(EventContinued) != waits || events.of(EventDropped) != 0 || events.of(EventLost) != 0 {
+		t.Errorf("the function began %d times, events %v", runs.Load(), events.n)
+	}
+	stuck(t, w, 0)
+	until(t, "the end of the activations", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 && w.busy == 0 })
+	if events.of(EventTask) != waits+1 || events.of(EventActivationEnded) != waits+1 {
+		t.Errorf("%d tasks came, %d left", events.of(EventTask), events.of(EventActivationEnded))
+	}
+}
+
+// A commit comes after the end of its lease, and the task that the worker got next comes before the refusal. The function
+// does not continue; the task is replayed.
+func TestStickyOvertakenLost(t *testing.T) {
+	f := newFake(t)
+	f.manual = true
+	var runs atomic.Int32
+	var events tally
+	commits := 0
+	f.onCommit = func(_ *fakeExec, c *perdurev1.Commit) fault {
+		commits++
+		return fault{late: commits == 1, lost: commits == 1}
+	}
+	w, _ := f.worker(WorkerOptions{OnEvent: events.add}, counting(&runs))
+	f.start("x", "counting", "1")
+	f.suspended("x", 1)
+	f.signal("x", "go", "2")
+	if o := f.finished("x"); string(o.GetValue()) != "2" {
+		t.Error(o)
+	}
+	until(t, "the end of the activations", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 && w.busy == 0 })
+	if runs.Load() != 2 || events.of(EventLost) != 1 || events.of(EventContinued) != 1 {
+		t.Errorf("the function began %d times, events %v", runs.Load(), events.n)
+	}
+}
+
+// The answer that a task has overtaken leaves the commit's task here: its lease had ended. The function unwinds before it does
+// anything under that lease, and the task that came is replayed.
+func TestStickyOvertakenHeld(t *testing.T) {
+	f := newFake(t)
+	w := NewWorker(f.client(client.Options{}), WorkerOptions{})
+	w.base = t.Context()
+	task := func(version uint64) *perdurev1.Task {
+		return &perdurev1.Task{Token: &perdurev1.TaskToken{Id: "x", Incarnation: 1, Version: version}, Function: "f"}
+	}
+	for _, c := range []struct {
+		state perdurev1.TaskState
+		lost  bool
+	}{
+		{perdurev1.TaskState_TASK_STATE_SUSPENDED, false},
+		{perdurev1.TaskState_TASK_STATE_ACQUIRED, true},
+	} {
+		s := &session{}
+		h := newHold(w, task(1))
+		a := newActivation(h, task(1))
+		asked := &call{id: 7, t: h, via: s, reply: make(chan answer, 1)}
+		w.mu.Lock()
+		h.sticks = a
+		w.held[h.key.exec()], w.calls[asked.id] = h, asked
+		if w.overtakesLocked(&session{}, h, newHold(w, task(2)).key) {
+			t.Error("a task of another stream overtook an answer")
+		}
+		if w.overtakesLocked(s, h, newHold(w, task(3)).key) {
+			t.Error("a later task than the next overtook an answer")
+		}
+		if !w.overtakesLocked(s, h, newHold(w, task(2)).key) {
+			t.Error("the next task did not overtake the answer")
+		}
+		if w.sticky.byExec[h.key.exec()] != a || w.held[h.key.exec()] != nil {
+			t.Error("the function is not in memory without a hold")
+		}
+		w.sticky.remove(a)
+		w.mu.Unlock()
+		w.answer(s, &perdurev1.WorkResponse{CallId: 7, Kind: &perdurev1.WorkResponse_Commit{Commit: &perdurev1.CommitReply{State: c.state}}})
+		if h.isLost() != c.lost {
+			t.Errorf("%v: lost %t", c.state, h.isLost())
+		}
+	}
+}
+
 // A function in memory whose execution another worker has had meanwhile is dropped, and its task is replayed.
 func TestStickyStaleAfterAnotherWorker(t *testing.T) {
 	f := newFake(t)

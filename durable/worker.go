@@ -478,6 +478,8 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 		w.mu.Unlock()
 		w.drop(t)
 		return
+	case w.overtakesLocked(s, older, t.key):
+		older = nil
 	}
 	if from := w.timestamps.when(task.GetAcquiredAfter()); w.ended.covers(from) {
 		t.confirm(from)

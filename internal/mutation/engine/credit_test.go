@@ -69,7 +69,7 @@ var creditBugs = []mutation.Bug{
 		From: "n = max(min(n, s.Free()), 0)\n\ts.granted -= n", To: "n = max(min(n, s.granted), 0)\n\ts.granted -= n", Tests: "TestWalk",
 	},
 	{
-		File: "durable/stream.go", Rule: "credit: a worker does not grant once more what a commit of it has granted",
+		File: "durable/roundtrip.go", Rule: "credit: a worker does not grant once more what a commit of it has granted",
 		From: `w.stepLocked(credit.Extended{Link: s.link, N: sent})`, To: `_ = s.link`, Tests: "TestCommitGrantsOnce",
 	},
 	{

@@ -49,6 +49,22 @@ var stickyBugs = []mutation.Bug{
 		From: `m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_SUSPENDED ||`, To: ``, Tests: "TestStickyKeepsNothing",
 	},
 	{
+		File: "durable/sticky.go", Rule: "sticky: a task overtakes an answer of its own stream only",
+		From: `c.via == s && !c.answered`, To: `!c.answered`, Tests: "TestStickyOvertakenHeld",
+	},
+	{
+		File: "durable/sticky.go", Rule: "sticky: only the next task overtakes an answer",
+		From: `next.version != t.key.version+1 ||`, To: ``, Tests: "TestStickyOvertakenHeld",
+	},
+	{
+		File: "durable/worker.go", Rule: "sticky: a function continues under a task that overtook the answer to its commit",
+		From: "w.overtakesLocked(s, older, t.key):", To: "false:", Tests: "TestStickyOvertaken",
+	},
+	{
+		File: "durable/roundtrip.go", Rule: "sticky: a task that overtook a refusal has ended the one before",
+		From: `lost = c.t.overtaken && m.GetCommit()`, To: `lost = lost && m.GetCommit()`, Tests: "TestStickyOvertakenHeld",
+	},
+	{
 		File: "durable/sticky.go", Rule: "sticky: a hold that has ended does not reach the function",
 		From: "\tt.attach(nil)\n", To: "", Tests: "TestStickyFormerHold",
 	},
