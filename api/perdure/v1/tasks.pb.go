@@ -1639,7 +1639,8 @@ type Commit struct {
 	// none. 0 changes nothing.
 	CleanupMs int64 `protobuf:"varint,12,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
 	// The worker keeps the function in memory if it waits after this commit. The task of the next version may then leave out
-	// the entries before known_seq, if it comes by this stream. The log does not store this field.
+	// the entries before known_seq, if it comes by this stream. It may come before the reply to this commit. The log does not
+	// store this field.
 	Keeps bool `protobuf:"varint,13,opt,name=keeps,proto3" json:"keeps,omitempty"`
 	// Ends this incarnation of the execution and begins the next one under the same id, with this input and without a
 	// history. Such a commit has no events. The reply's state is PENDING.
