@@ -2,6 +2,7 @@ package raftlogger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -120,6 +121,9 @@ func classify(level hclog.Level, msg string, args []any) class {
 			case "error":
 				c.err = args[i+1]
 			}
+		}
+		if err, is := c.err.(error); is && errors.Is(err, raft.ErrLeadershipLost) {
+			return class{routine: true} // the peer has answered, to a leader that is none any more
 		}
 		if c.peer != "" {
 			return c

@@ -3,6 +3,7 @@ package raftlogger
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -157,6 +158,7 @@ func TestLinesOfLibraries(t *testing.T) {
 		l.Warn("heartbeat timeout reached, starting election", "last-leader-id", "n2-aa")
 		l.Warn("appendEntries rejected, sending older logs", "peer", deadPeer, "next", 1)
 		l.Warn("failed to get previous log", "previous-index", 1, "last-index", 0, "error", "log not found")
+		l.Error("failed to heartbeat to", "peer", deadPeer.Address, "backoff time", time.Second, "error", fmt.Errorf("a late answer: %w", raft.ErrLeadershipLost))
 		l.Warn("failed to contact quorum of nodes, stepping down")
 		k.expect("level=WARN|event=quorum_lost|library=raft-3")
 		for range 7 {

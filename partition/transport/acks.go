@@ -17,6 +17,7 @@ import (
 type Acks struct {
 	mu      sync.Mutex
 	sent    uint64
+	term    uint64 // the latest in which this server has sent one
 	newest  map[raft.ServerID]ack
 	changed chan struct{} // nil while no goroutine waits for it
 }
@@ -53,12 +54,20 @@ func (a *Acks) Changed() <-chan struct{} {
 	return a.changed
 }
 
-// begin numbers a request that has not left yet.
-func (a *Acks) begin() uint64 {
+// begin numbers a request of a term that has not left yet.
+func (a *Acks) begin(term uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent++
+	a.term = max(a.term, term)
 	return a.sent
+}
+
+// over reports whether this server has sent a request in a later term.
+func (a *Acks) over(term uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.term > term
 }
 
 // answered takes in a server's answer to a request. One from a later term acknowledges nothing: the server knows

@@ -66,7 +66,7 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 		if !last {
 			answer = new(raft.AppendEntriesResponse)
 		}
-		m := message{request, &known, p.t.acks.begin()}
+		m := message{request, &known, p.t.acks.begin(args.Term)}
 		p.mu.Lock()
 		if p.refused && !first {
 			p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 			return nil, err
 		}
 		if last {
-			return &partFuture{f, &known}, nil
+			return &partFuture{f, &known, false}, nil
 		}
 	}
 }
@@ -89,10 +89,22 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 type partFuture struct {
 	raft.AppendFuture
 	known *raft.AppendEntriesRequest
+	// late: the answer says that the term is over, as this server knows.
+	late bool
 }
 
 // Request implements raft.AppendFuture.
 func (f *partFuture) Request() *raft.AppendEntriesRequest { return f.known }
+
+// Response implements raft.AppendFuture. A late answer is a refusal in the request's own term: it ends the pipeline, and the
+// library takes nothing else from it.
+func (f *partFuture) Response() *raft.AppendEntriesResponse {
+	resp := f.AppendFuture.Response()
+	if !f.late {
+		return resp
+	}
+	return &raft.AppendEntriesResponse{RPCHeader: resp.RPCHeader, Term: f.known.Term, LastLog: resp.LastLog}
+}
 
 // carry passes answers on, in order, until Close. The messages that the sender sends between two checks for a
 // stop bound the number of waiting answers.
@@ -129,10 +141,11 @@ func (p *pipeline) acknowledged(f raft.AppendFuture) raft.AppendFuture {
 	p.sent = slices.Delete(p.sent, 0, at+1)
 	p.refused = p.refused || !f.Response().Success
 	p.mu.Unlock()
-	if f.Error() == nil {
-		p.t.acks.answered(p.server, m.number, m.known.Term, f.Response().Term)
+	if f.Error() != nil {
+		return &partFuture{f, m.known, false}
 	}
-	return &partFuture{f, m.known}
+	p.t.acks.answered(p.server, m.number, m.known.Term, f.Response().Term)
+	return &partFuture{f, m.known, p.t.late(m.known.Term, f.Response().Term) != nil}
 }
 
 // Consumer implements raft.AppendPipeline.

@@ -32,11 +32,12 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 	}
 	pause, deadline := returnPauseMin, t.clock.Now().Add(returnTimeout)
 	for {
-		number := t.acks.begin()
+		number := t.acks.begin(args.Term)
 		err := t.NetworkTransport.AppendEntries(id, target, sent, resp)
 		if err == nil {
 			t.acks.answered(id, number, args.Term, resp.Term)
 			t.answered(string(id))
+			err = t.late(args.Term, resp.Term)
 		}
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || heartbeat(args) ||
 			t.leading == nil || !t.leading(args.Term) || t.clock.Now().After(deadline) {

@@ -39,11 +39,35 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/transport/retry.go", Rule: "read: an answer counts from when its request left, not from its arrival",
-		From: `t.acks.answered(id, number,`, To: `t.acks.answered(id, number+t.acks.begin()-number,`, Tests: "TestAcksCountRequests",
+		From: `t.acks.answered(id, number,`, To: `t.acks.answered(id, number+t.acks.begin(0)-number,`, Tests: "TestAcksCountRequests",
 	},
 	{
 		File: "partition/transport/pipeline.go", Rule: "read: nor does a pipelined answer count from its arrival",
-		From: `p.t.acks.answered(p.server, m.number,`, To: `p.t.acks.answered(p.server, p.t.acks.begin(),`, Tests: "TestAcksCountRequests",
+		From: `p.t.acks.answered(p.server, m.number,`, To: `p.t.acks.answered(p.server, p.t.acks.begin(0),`, Tests: "TestAcksCountRequests",
+	},
+	{
+		File: "partition/transport/late.go", Rule: "late answer: one of a term in which this server led deposes it in no later one",
+		From: `!t.acks.over(asked) && (t.leading`, To: `(t.leading`, Tests: "TestLateAnswers",
+	},
+	{
+		File: "partition/transport/late.go", Rule: "late answer: nor does one of a term in which it leads no more",
+		From: `(t.leading == nil || t.leading(asked))`, To: `asked > 0`, Tests: "TestLateAnswers",
+	},
+	{
+		File: "partition/transport/late.go", Rule: "late answer: a leader learns of its successor",
+		From: `answered <= asked ||`, To: `answered == 0 ||`, Tests: "TestLateAnswers",
+	},
+	{
+		File: "partition/transport/late.go", Rule: "late answer: that to a snapshot is one",
+		From: `return t.late(args.Term, resp.Term)`, To: `return nil`, Tests: "TestLateAnswers",
+	},
+	{
+		File: "partition/transport/pipeline.go", Rule: "late answer: a pipelined one is one",
+		From: `p.t.late(m.known.Term, f.Response().Term) != nil`, To: `false`, Tests: "TestLateAnswers",
+	},
+	{
+		File: "partition/raftlogger/hclog.go", Rule: "late answer: it is no failure of the peer",
+		From: `is && errors.Is(err, raft.ErrLeadershipLost)`, To: `is && err == nil`, Tests: "TestLinesOfLibraries",
 	},
 	{
 		File: "partition/group/read.go", Rule: "read: a round of confirmation is for reads from before it",
