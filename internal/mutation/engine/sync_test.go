@@ -15,15 +15,15 @@ var syncBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/transport/pipeline.go", Rule: "log: a leader counts a follower's copy when the follower has answered",
-		From: "		if last {\n			return &partFuture{f, &known}, nil\n", To: `		if last {
+		From: "		if last {\n			return &partFuture{f, &known, false}, nil\n", To: `		if last {
 			answer.Term, answer.Success = args.Term, true
 			go func() {
 				select {
-				case p.out <- &partFuture{f, &known}:
+				case p.out <- &partFuture{f, &known, false}:
 				case <-p.done:
 				}
 			}()
-			return &partFuture{f, &known}, nil
+			return &partFuture{f, &known, false}, nil
 `, Tests: "TestAcknowledgedIsSynced", Pkg: "partition",
 	},
 	{
