@@ -34,7 +34,7 @@ func testLateAnswers(t *testing.T, leading func(term uint64) bool, follows bool)
 			case rpc := <-tb.Consumer():
 				switch r := rpc.Command.(type) {
 				case *raft.AppendEntriesRequest:
-					rpc.Respond(&raft.AppendEntriesResponse{Term: r.Term + uint64(r.Leader[0])}, nil)
+					rpc.Respond(&raft.AppendEntriesResponse{Term: r.Term + r.PrevLogTerm}, nil)
 				case *raft.InstallSnapshotRequest:
 					if _, err := io.Copy(io.Discard, rpc.Reader); err != nil {
 						t.Error(err)
@@ -56,7 +56,7 @@ func testLateAnswers(t *testing.T, leading func(term uint64) bool, follows bool)
 		late       bool
 	}{{lateFormer, 0, false}, {lateNow, 0, false}, {lateNow, 1, follows}, {lateFormer, 1, true}, {lateFormer, 2, true}} {
 		var resp raft.AppendEntriesResponse
-		err := ta.AppendEntries("b", to, &raft.AppendEntriesRequest{RPCHeader: ta.header(), Term: c.term, Leader: []byte{byte(c.more)}}, &resp)
+		err := ta.AppendEntries("b", to, &raft.AppendEntriesRequest{RPCHeader: ta.header(), Term: c.term, PrevLogTerm: c.more}, &resp)
 		if errors.Is(err, raft.ErrLeadershipLost) != c.late || !c.late && err != nil {
 			t.Errorf("entries, %+v: %v", c, err)
 		}
@@ -65,7 +65,7 @@ func testLateAnswers(t *testing.T, leading func(term uint64) bool, follows bool)
 		if errors.Is(err, raft.ErrLeadershipLost) != c.late || !c.late && err != nil {
 			t.Errorf("a snapshot, %+v: %v", c, err)
 		}
-		if _, err := pipe.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ta.header(), Term: c.term, Leader: []byte{byte(c.more)}}, &raft.AppendEntriesResponse{}); err != nil {
+		if _, err := pipe.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ta.header(), Term: c.term, PrevLogTerm: c.more}, &raft.AppendEntriesResponse{}); err != nil {
 			t.Fatal(err)
 		}
 		select {
