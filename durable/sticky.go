@@ -100,9 +100,9 @@ func (w *Worker) keepLocked(t *hold, m *perdurev1.WorkResponse) {
 	w.stickLocked(t)
 }
 
-// overtakesLocked reports whether a task, which came by a session, is the next one after a hold's whose commit has no answer
-// by that session yet: then the commit has left the function waiting, or the answer will be that the task was lost. It puts the
-// hold's activation into the cache, for continueLocked.
+// overtakesLocked reports whether a task has overtaken, on a session, the answer to the commit of a hold: it is the
+// execution's next one, and a call of the hold has no answer yet. The answer will be that the function waits, or that the
+// hold was lost. overtakesLocked puts the hold's activation into the cache, where continueLocked finds it.
 func (w *Worker) overtakesLocked(s *session, t *hold, next tokenKey) bool {
 	if t == nil || t.sticks == nil || next.incarnation != t.key.incarnation || next.version != t.key.version+1 || t.isLost() || w.isStopping() {
 		return false

@@ -85,21 +85,22 @@ func counting(runs *atomic.Int32) *Function[int, int] {
 
 // A function that waits continues where it was: it begins once, however often it waits.
 func TestStickyContinues(t *testing.T) {
-	testStickyContinues(t, false)
+	testStickyContinues(t, false, false)
 }
 
 // A server that sends whole journals makes no other difference.
 func TestStickyContinuesWholeJournals(t *testing.T) {
-	testStickyContinues(t, true)
+	testStickyContinues(t, true, false)
 }
 
-func testStickyContinues(t *testing.T, whole bool) {
+func testStickyContinues(t *testing.T, whole, late bool) {
 	const waits = 50
 	f := newFake(t)
 	f.manual = true
 	var runs atomic.Int32
 	var events tally
 	f.whole = whole
+	f.onCommit = func(_ *fakeExec, c *perdurev1.Commit) fault { return fault{late: late && c.GetKeeps()} }
 	w, _ := f.worker(WorkerOptions{OnEvent: events.add}, counting(&runs))
 	f.start("x", "counting", fmt.Sprint(waits))
 	for i := range waits {
@@ -125,29 +126,7 @@ func testStickyContinues(t *testing.T, whole bool) {
 // The next task of an execution may come before the answer to the commit that left its function waiting. The function
 // continues in memory under it.
 func TestStickyOvertaken(t *testing.T) {
-	const waits = 20
-	f := newFake(t)
-	f.manual = true
-	var runs atomic.Int32
-	var events tally
-	f.onCommit = func(_ *fakeExec, c *perdurev1.Commit) fault { return fault{late: c.GetKeeps()} }
-	w, _ := f.worker(WorkerOptions{OnEvent: events.add}, counting(&runs))
-	f.start("x", "counting", fmt.Sprint(waits))
-	for i := range waits {
-		f.suspended("x", i+1)
-		f.signal("x", "go", "2")
-	}
-	if o := f.finished("x"); string(o.GetValue()) != fmt.Sprint(2*waits) {
-		t.Error(o)
-	}
-	if runs.Load() != 1 || events.of(EventContinued) != waits || events.of(EventDropped) != 0 || events.of(EventLost) != 0 {
-		t.Errorf("the function began %d times, events %v", runs.Load(), events.n)
-	}
-	stuck(t, w, 0)
-	until(t, "the end of the activations", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 && w.busy == 0 })
-	if events.of(EventTask) != waits+1 || events.of(EventActivationEnded) != waits+1 {
-		t.Errorf("%d tasks came, %d left", events.of(EventTask), events.of(EventActivationEnded))
-	}
+	testStickyContinues(t, false, true)
 }
 
 // A commit comes after the end of its lease, and the task that the worker got next comes before the refusal. The function

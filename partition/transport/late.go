@@ -7,12 +7,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// late returns an error for an answer that says of a request's term that it is over, if this server knows that: it does not
-// lead in it any more, or has led in a later one. The answer may have waited in the network until the
-// server leads again. The library (v1.7.3, followerReplication.notifyAll) would vote with it against a VerifyLeader of the
-// former term, take that vote in the new term's main loop, and step down.
+// late returns an error for an answer of a later term than its request's, if this server does not lead in the request's term
+// any more, or has led in a later one: it says nothing new. It may have waited in the network until this server leads again.
+// The library (v1.7.3, followerReplication.notifyAll) counts it against a VerifyLeader of the former term, hears of that in
+// the main loop of the new one, and steps down.
 //
-// The error is raft.ErrLeadershipLost to errors.Is. A leader that learns from the answer of its successor gets it as it is.
+// The error is raft.ErrLeadershipLost to errors.Is. An answer that tells a leader of its successor is not late.
 func (t *RaftTransport) late(asked, answered uint64) error {
 	if answered <= asked || !t.acks.over(asked) && (t.leading == nil || t.leading(asked)) {
 		return nil
