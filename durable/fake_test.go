@@ -69,6 +69,8 @@ type fakeServer struct {
 	hangs  func(n int) bool
 	// deaf: heartbeats are not answered. unknown: they are, but no partition is.
 	deaf, unknown bool
+	// hold is how long a worker holds results, the usual time if it is zero.
+	hold holdTimes
 	// onCommit may make a commit fail; it is called with the lock held.
 	onCommit func(ex *fakeExec, c *perdurev1.Commit) fault
 
@@ -177,6 +179,9 @@ func (f *fakeServer) client(opts client.Options, dial ...grpc.DialOption) *clien
 func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, func()) {
 	f.t.Helper()
 	w := NewWorker(f.client(client.Options{Clock: opts.Clock}), opts)
+	if f.hold != (holdTimes{}) {
+		w.hold = f.hold
+	}
 	w.Register(fns...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

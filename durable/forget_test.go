@@ -13,6 +13,7 @@ import (
 func TestHistoryForgets(t *testing.T) {
 	const rounds = 200
 	f := newFake(t)
+	f.hold = unhurried
 	f.children["echo"] = func(input []byte) *perdurev1.Outcome {
 		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: input}}
 	}

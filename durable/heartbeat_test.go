@@ -211,6 +211,7 @@ func TestEndedBeforeWelcome(t *testing.T) {
 // A task that is sent again is not run twice; one that was acquired again replaces the older.
 func TestTaskSentAgain(t *testing.T) {
 	f := newFake(t)
+	f.hold = unhurried
 	release := make(chan struct{})
 	var running, starts atomic.Int32
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (int, error) {

@@ -13,11 +13,10 @@ import (
 //
 // Code between two operations should be short. If it is not, the result is committed in the background, by a timer, so
 // that a crash loses no more than a moment's results. An activation that gives its task back commits them first.
-const (
-	holdTime = 10 * time.Millisecond
-	// holdRepeatable is the time for results of steps that are Repeatable.
-	holdRepeatable = time.Second
-)
+var defaultHold = holdTimes{step: 10 * time.Millisecond, repeatable: time.Second}
+
+// holdTimes are how long results are held, of Repeatable steps and of others.
+type holdTimes struct{ step, repeatable time.Duration }
 
 // Repeatable records the step's result together with the next operation that is not a Repeatable step, or with the
 // function's end. Several such steps in a row, and the end, are one commit.
@@ -62,9 +61,9 @@ func (s *stepRun) hold(events []*perdurev1.Event) error {
 		return err
 	}
 	h := &t.held
-	after := holdTime
+	after := t.w.hold.step
 	if s.o.repeatable {
-		after = holdRepeatable
+		after = t.w.hold.repeatable
 		h.lazy += len(events)
 	}
 	due := t.w.clock.Now().Add(after)

@@ -11,6 +11,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
+// unhurried holds results for longer than any test takes: nothing is committed in the background.
+var unhurried = holdTimes{step: time.Hour, repeatable: time.Hour}
+
 // recordedSteps counts the results of steps in an execution's journal; the lock is held.
 func (f *fakeServer) recordedSteps(id string) (n int) {
 	for _, e := range f.execs[id].entries {
@@ -43,6 +46,7 @@ func countedSteps(f *fakeServer, runs *counter, n int, opts ...StepOption) *Func
 // The last step's result travels with the end, and every other one is recorded before the next step runs.
 func TestLastStepAndEndAreOneCommit(t *testing.T) {
 	f := newFake(t)
+	f.hold = unhurried
 	var runs counter
 	f.worker(WorkerOptions{}, countedSteps(f, &runs, 3))
 	f.start("x", "f", `""`)
@@ -64,6 +68,7 @@ func TestLastStepAndEndAreOneCommit(t *testing.T) {
 // A step's result and the wait that follows are one commit, and the function continues in memory with it forgotten.
 func TestStepAndWaitAreOneCommit(t *testing.T) {
 	f := newFake(t)
+	f.hold = unhurried
 	var runs counter
 	var seen events
 	f.worker(WorkerOptions{OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (int, error) {
@@ -98,6 +103,7 @@ func TestHeldResultIsCommittedInTheBackground(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
+			f.hold = holdTimes{step: defaultHold.step, repeatable: time.Hour}
 			first := true
 			f.onCommit = func(*fakeExec, *perdurev1.Commit) fault {
 				if first {
@@ -108,11 +114,11 @@ func TestHeldResultIsCommittedInTheBackground(t *testing.T) {
 			}
 			var runs counter
 			f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (int, error) {
-				step := func(n int) (int, error) {
+				step := func(n int, opts ...StepOption) (int, error) {
 					return Run(ctx, "s", func(context.Context) (int, error) {
 						runs.hit(fmt.Sprint(n))
 						return n, nil
-					})
+					}, opts...)
 				}
 				a, err := step(1)
 				if err != nil {
@@ -122,7 +128,7 @@ func TestHeldResultIsCommittedInTheBackground(t *testing.T) {
 				if _, err := Random(ctx); err != nil {
 					return 0, err
 				}
-				b, err := step(2)
+				b, err := step(2, Repeatable()) // held for long: the end comes first on the slowest machine
 				return a + b, err
 			}))
 			f.start("x", "f", `""`)
@@ -278,6 +284,7 @@ func TestCancelWhileAResultIsHeld(t *testing.T) {
 // Results of Repeatable steps are recorded with the next operation that is not one, and with the end.
 func TestRepeatableStepsAndTheEndAreOneCommit(t *testing.T) {
 	f := newFake(t)
+	f.hold = unhurried
 	var runs counter
 	f.worker(WorkerOptions{}, countedSteps(f, &runs, 3, Repeatable()))
 	f.start("x", "f", `""`)

@@ -105,6 +105,7 @@ func TestRetries(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
+			f.hold = unhurried
 			clock := newFakeClock()
 			var n counter
 			f.worker(WorkerOptions{Clock: clock, Lease: time.Minute}, flaky(&n, c.fails, c.opts...))
@@ -230,6 +231,7 @@ func TestLostAttempt(t *testing.T) {
 		{"attempts=1 by older code", "[S s1 c1 ]", ""},
 	} {
 		f := newFake(t)
+		f.hold = unhurried
 		var n counter
 		f.worker(WorkerOptions{}, flaky(&n, 0, threeTries))
 		f.restore("x", "flaky", entries(begun, scheduled(c.policy), started("x:0", 1)))

@@ -275,6 +275,7 @@ func TestStickyOtherHistory(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, whole %t", c.name, whole), func(t *testing.T) {
 				f := newFake(t)
+				f.hold = unhurried // one commit, so that the worker reads the step and the time again
 				f.manual, f.whole = true, whole
 				var events tally
 				w, _ := f.worker(WorkerOptions{OnEvent: events.add}, NewFunction("f", func(ctx Context, _ int) (int64, error) {

@@ -100,6 +100,7 @@ type Worker struct {
 	drainedOnce func()
 	base        context.Context // of all functions: the values of Run's context, not its end
 	slots       chan struct{}   // one per function that runs
+	hold        holdTimes
 
 	// ctx ends with the streams; running counts the goroutines that spawn starts.
 	ctx     context.Context
@@ -196,7 +197,7 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		opts.Rand = c.Rand()
 	}
 	w := &Worker{
-		c: c, opts: opts, clock: opts.Clock,
+		c: c, opts: opts, clock: opts.Clock, hold: defaultHold,
 		functions:   map[string]Registration{},
 		ready:       make(chan struct{}),
 		stopping:    make(chan struct{}),
