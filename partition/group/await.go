@@ -106,17 +106,23 @@ func (r *reader) Await(ctx context.Context, q *commandv1.Query, wait time.Durati
 
 // awaited reads for an Await. A former leader that has not noticed its successor may find the object pending
 // and waits until it notices. Every other answer is confirmed, except for one that cannot change;
-// last asks for any answer.
+// last asks for any answer. What has settled is not read again if the leadership under which it was read is the one
+// confirmed: no other leader can have changed it before the read.
 func (r *reader) awaited(ctx context.Context, q *commandv1.Query, last bool) (answer, error) {
+	lead := r.serving()
 	a, err := r.read(q)
 	if err != nil || a.immutable(q) {
 		return a, err
 	}
-	if !last && a.refused == nil && !Settled(a.reply) && !a.older(q) {
+	settled := a.refused == nil && Settled(a.reply) && !a.older(q)
+	if !last && a.refused == nil && !settled && !a.older(q) {
 		return a, nil
 	}
 	if err := r.confirm(ctx); err != nil {
 		return a, err
+	}
+	if settled && lead != nil && r.serving() == lead {
+		return a, nil
 	}
 	return r.read(q)
 }

@@ -128,6 +128,65 @@ func TestAwaitIsConfirmed(t *testing.T) {
 	}
 }
 
+// TestAwaitReadsAgain: what was read before another leadership began may be of a former leader, and is read again under
+// the one that was confirmed. So is the absence of an id, under any.
+func TestAwaitReadsAgain(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router.Replicas()[0]
+	must(t, n.Router(), startCmd("start", "e", "f", "1"))
+	must(t, n.Router(), terminateCmd("e"))
+	must(t, n.Router(), promiseCmd("p", 1<<40))
+	h := holdRounds(t, r)
+	// held is an Await that has read, and waits for the round after the one of another read, which is under way.
+	held := func(q *commandv1.Query) (other <-chan error, a *awaiting) {
+		read := make(chan error, 1)
+		go func() {
+			_, _, err := r.Query(bg(t), Linearizable, promiseQuery("p"))
+			read <- err
+		}()
+		h.next(t, read)
+		a = awaitIn(t, r, q, 0)
+		waitFor(t, "the wait for a round", func() bool {
+			r.confirms.mu.Lock()
+			defer r.confirms.mu.Unlock()
+			return len(r.confirms.waiting) == 1
+		}, func() string { return "" })
+		return read, a
+	}
+	goOn := func(other <-chan error, a *awaiting) {
+		h.proceed <- struct{}{}
+		_ = answered(t, other) // refused or not, by the leadership that it was asked under
+		h.next(t, a.done)
+		h.proceed <- struct{}{}
+		if err := answered(t, a.done); err != nil {
+			t.Error(err)
+		}
+	}
+	startAgain := func() {
+		cmd := startCmd("start again", "e", "f", "1")
+		cmd.GetStart().Reuse = perdurev1.Reuse_REUSE_ALWAYS
+		must(t, n.Router(), cmd)
+	}
+
+	other, a := held(resultOf("e", 0))
+	startAgain()
+	l := r.lead.Load()
+	next := &leadership{r: l.r, term: l.term, ctx: l.ctx, cancel: l.cancel, timer: l.timer, ship: l.ship, done: l.done}
+	r.lead.Store(next)
+	goOn(other, a)
+	r.lead.Store(l)
+	if Settled(a.reply) {
+		t.Errorf("%v was read before the leadership under which it is answered", a.reply)
+	}
+
+	other, a = held(resultOf("nothing", 0))
+	must(t, n.Router(), startCmd("start 2", "nothing", "f", "1"))
+	goOn(other, a)
+	if a.reply == nil || Settled(a.reply) {
+		t.Errorf("%v, want one without a result", a.reply)
+	}
+}
+
 // TestAwaitEndsWithTheLeadership: a wait ends at once when another node leads, when the node stops, and at its deadline.
 func TestAwaitEndsWithTheLeadership(t *testing.T) {
 	n := newMemNode(t, 1)

@@ -88,20 +88,28 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/await.go", Rule: "await: what is pending at the end of the wait is confirmed",
-		From: `!last && a.refused == nil && !Settled(a.reply) && !a.older(q)`, To: `a.refused == nil && !Settled(a.reply) && !a.older(q)`, Tests: "TestAwaitIsConfirmed",
+		From: `!last && a.refused == nil && !settled && !a.older(q)`, To: `a.refused == nil && !settled && !a.older(q)`, Tests: "TestAwaitIsConfirmed",
 	},
 	{
 		File: "partition/group/await.go", Rule: "await: that there is no such id is confirmed",
 		From: `if err := r.confirm(ctx); err != nil {
 		return a, err
 	}
-	return r.read(q)`, To: `if a.refused != nil {
+	if settled`, To: `if a.refused != nil {
 		return a, nil
 	}
 	if err := r.confirm(ctx); err != nil {
 		return a, err
 	}
-	return r.read(q)`, Tests: "TestAwaitIsConfirmed",
+	if settled`, Tests: "TestAwaitIsConfirmed",
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: a result read before another leadership is read again",
+		From: `if settled && lead != nil && r.serving() == lead {`, To: `if settled && lead != nil {`, Tests: "TestAwaitReadsAgain",
+	},
+	{
+		File: "partition/group/await.go", Rule: "await: a refusal is read again after the confirmation",
+		From: `settled := a.refused == nil && Settled(a.reply)`, To: `settled := (a.refused != nil || Settled(a.reply))`, Tests: "TestAwaitReadsAgain",
 	},
 	{
 		File: "fsm/query/result.go", Rule: "await: an earlier incarnation's result is not that of a later one",
