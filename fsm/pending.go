@@ -370,6 +370,25 @@ func (s *Store) Free(namespace, id string) bool {
 	return s.machine.Free(namespace, id)
 }
 
+// Learn reads for a millisecond what Free needs to know, after a start or after many removals, and reports whether there is more to
+// read. Entries and reads wait meanwhile. An error halts the store, as one of Apply.
+func (s *Store) Learn() (more bool, err error) {
+	err = s.read(func(*pebble.DB) error {
+		s.pending.take()
+		defer s.pending.release()
+		if err := s.failed(); err != nil {
+			return err
+		}
+		var err error
+		if more, err = s.machine.Learn(); err != nil {
+			err = s.damaged(err)
+			s.fail(err)
+		}
+		return err
+	})
+	return more, err
+}
+
 // queryShort is Query without a snapshot, by steady, locked or short.
 func (s *Store) queryShort(by func(func(present, state.Reader) error) error, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = by(func(now present, r state.Reader) (err error) {

@@ -72,6 +72,68 @@ func TestFree(t *testing.T) {
 	}
 }
 
+// TestLearn: a store that was opened on many ids knows free ones when it has learnt of all others, whatever is applied meanwhile.
+// Entries read nothing for that: a start applies thousands at once.
+func TestLearn(t *testing.T) {
+	const held = 1000
+	fs := vfs.NewMem()
+	index := uint64(0)
+	apply := func(s *Store, cmds ...*commandv1.Command) {
+		t.Helper()
+		data, err := EncodeEntry(&commandv1.Entry{TimeMs: 1000, Commands: cmds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index++
+		if err, failed := s.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: data}).(error); failed {
+			t.Fatal(err)
+		}
+	}
+	start := func(name string) *commandv1.Command {
+		return &commandv1.Command{Namespace: ns, Id: name, Request: request(name), Kind: &commandv1.Command_Start{
+			Start: &perdurev1.StartRequest{Id: name, Function: "f", Input: []byte("in")}}}
+	}
+	first := open(t, fs, "state", true)
+	cmds := []*commandv1.Command{{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"f"}}}}}
+	for n := range held {
+		cmds = append(cmds, start(fmt.Sprint("e", n)))
+	}
+	apply(first, cmds...)
+	if err := first.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	store := open(t, fs, "state", false)
+	for range 20 {
+		apply(store, tick())
+	}
+	if store.Free(ns, "free") {
+		t.Error("entries have read what no command needed")
+	}
+	pieces := 0
+	for more := true; more; pieces++ {
+		apply(store, start(fmt.Sprint("late", pieces)))
+		var err error
+		if more, err = store.Learn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pieces < 3 || pieces > held {
+		t.Errorf("%d ids were read in %d pieces", held, pieces)
+	}
+	for _, name := range []string{"e0", "e7", fmt.Sprint("e", held-1), "late0", fmt.Sprint("late", pieces-1)} {
+		if store.Free(ns, name) {
+			t.Errorf("%s counts as free", name)
+		}
+	}
+	if !store.Free(ns, "free") {
+		t.Error("an id that nobody has does not count as free")
+	}
+}
+
 // TestShortReads: reads without a snapshot, while entries are applied and the state is replaced, answer as the state at
 // the index that they return.
 func TestShortReads(t *testing.T) {

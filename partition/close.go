@@ -25,6 +25,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
 	_ = raftgroup.Wait(ctx, n.auditDone)
 	_ = raftgroup.Wait(ctx, n.retained)
+	_ = raftgroup.Wait(ctx, n.learned)
 	_ = raftgroup.Wait(ctx, n.metered)
 	_ = within(ctx, "rebuilds", func() error { n.rebuilder.Close(); return nil }) // they start no replica any more
 	for _, r := range n.router.Replicas() {

@@ -154,6 +154,7 @@ type Node struct {
 	auditDone chan struct{}
 	retention *retention.Retention
 	retained  chan struct{} // closed when the retention has ended
+	learned   chan struct{} // closed when learnIDs has ended
 	quota     *quota.Quota
 	metered   chan struct{} // closed when the quotas' exchange has ended
 	transfers *election.Transfers
@@ -190,7 +191,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: group.NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
-		auditDone: make(chan struct{}), retained: make(chan struct{}), metered: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan struct{}, 1), diskDone: make(chan struct{})}
+		auditDone: make(chan struct{}), retained: make(chan struct{}), learned: make(chan struct{}), metered: make(chan struct{}), stopping: make(chan struct{}), deltas: make(chan struct{}, 1), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
@@ -333,6 +334,7 @@ func Start(cfg Config) (n *Node, err error) {
 		defer close(n.retained)
 		n.retention.Run()
 	}()
+	go n.learnIDs()
 	go func() {
 		defer close(n.metered)
 		n.quota.Run()

@@ -12,9 +12,9 @@ import (
 // absences answers from memory, for nearly all ids that are free, that the state has no promise of an id, neither in a row nor inline in
 // a header. Each start asks for that, and a read of an absent key looks into each table of L0 and into a block of the last level.
 //
-// It is a Bloom filter of all promises: of those that are written, and of those that were there, which it reads in pieces, one for each
-// entry, so that a start of a node does not wait for it. Until it has read them all it knows nothing. A filter forgets nothing, so
-// once many promises have been removed, another one is made beside it in the same way. It is a cache of the state, of about two
+// It is a Bloom filter of all promises: of those that are written, and of those that were there, which Learn reads in pieces,
+// so that neither a start of a node nor an entry waits for it. Until it has read them all it knows nothing. A filter forgets nothing,
+// so once many promises have been removed, another one is made beside it in the same way. It is a cache of the state, of about two
 // bytes a promise, and never reaches state or output.
 type absences struct {
 	// whole has all promises; nil until it does. next is being made, and has all that come before from; nil for none.
@@ -26,8 +26,8 @@ type absences struct {
 }
 
 const (
-	// absentPiece is how many promises one entry reads.
-	absentPiece = 1024
+	// absentPiece is how many promises Learn reads: a millisecond's worth, since entries wait meanwhile.
+	absentPiece = 256
 	// absentRemoved is how many promises are removed before a filter of few is made again.
 	absentRemoved = 1 << 15
 )
@@ -36,6 +36,14 @@ func newAbsences() *absences { return &absences{next: &bloom{}} }
 
 // none reports that neither the state nor an entry that is not stored yet has the promise of a key. False means that there may be one.
 func (a *absences) none(key []byte) bool { return a.whole != nil && !a.whole.has(xxhash.Sum64(key)) }
+
+// Learn reads the next piece of what Free needs to know, and reports whether there is more to read. Without it a machine that was
+// opened on many promises, or has removed many, answers right but reads the state more often. It must not run beside Apply.
+func (m *Machine) Learn() (more bool, err error) {
+	defer state.Catch(&err)
+	err = m.reads.absences.step(m.batch)
+	return m.reads.absences.next != nil, err
+}
 
 // ready reports that it knows of most ids that are free.
 func (a *absences) ready() bool { return a.whole != nil }

@@ -182,6 +182,9 @@ func TestAbsencesHaveWhatIsNotStored(t *testing.T) {
 			t.Fatal(res, err)
 		}
 		m.reads.absences.removed = 1 << 30
+		if more, err := m.Learn(); more || err != nil {
+			t.Fatal(more, err)
+		}
 	}
 	if a := m.reads.absences; a.next != nil || a.whole.size != 2 || a.none(keys.Of(keys.Promise, ns, "e0")) {
 		t.Errorf("the filter has %d promises, want 2; the next: %t", a.whole.size, a.next != nil)

@@ -311,9 +311,6 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	if err := m.enterCut(index, res); err != nil {
 		return nil, err
 	}
-	if err := m.reads.absences.step(m.batch); err != nil {
-		return nil, err
-	}
 	m.reportReady(&res.Effects)
 	m.applied = index
 	m.putMeta(state.MetaApplied, m.applied)

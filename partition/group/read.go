@@ -78,6 +78,16 @@ func (r *reader) read(q *commandv1.Query) (answer, error) {
 	return answer{reply, index, wire.QueryError(reply)}, nil
 }
 
+// Learn has the state read for a millisecond which ids are free, and reports whether there is more to read: see
+// fsm.Store.Learn. A store that cannot be read halts the replica.
+func (r *reader) Learn() bool {
+	if r.store == nil || r.Halted() != nil {
+		return false
+	}
+	more, err := r.store.Learn()
+	return more && err == nil
+}
+
 // confirmer shares one confirmation of leadership among the reads that wait for it.
 type confirmer struct {
 	mu      sync.Mutex

@@ -79,6 +79,10 @@ var readBugs = []mutation.Bug{
 		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
 	},
 	{
+		File: "partition/learn.go", Rule: "learn: a node learns of each partition's ids",
+		From: "for _, r := range n.router.Replicas() {", To: "for _, r := range n.router.Replicas()[1:] {", Tests: "TestNodeLearnsIDs", Hangs: 5 * time.Second,
+	},
+	{
 		File: "partition/group/await.go", Rule: "await: the result of any incarnation is confirmed",
 		From: `return asked != 0 && k.Result.Incarnation >= asked`, To: `return k.Result.Incarnation >= asked`, Tests: "TestAwaitIsConfirmed",
 	},

@@ -146,7 +146,15 @@ var machineBugs = []mutation.Bug{
 		From: "a.from, ended = bytes.Clone(key), false", To: "a.from, ended = append(bytes.Clone(key), 0), false", Tests: "TestAbsent",
 	},
 	{
-		File: "fsm/machine/machine.go", Rule: "absences: a filter that begins has what is not stored yet",
+		File: "fsm/machine/machine.go", Rule: "absences: entries read nothing for the filter", Pkg: "fsm",
+		From: "	m.reportReady(&res.Effects)\n", To: "	if _, err := m.Learn(); err != nil {\n\t\treturn nil, err\n\t}\n\tm.reportReady(&res.Effects)\n", Tests: "TestLearn",
+	},
+	{
+		File: "fsm/pending.go", Rule: "absences: a store learns",
+		From: "more, err = s.machine.Learn(); err != nil", To: "err != nil", Tests: "TestLearn",
+	},
+	{
+		File: "fsm/machine/absences.go", Rule: "absences: a filter that begins has what is not stored yet",
 		From: "m.reads.absences.step(m.batch)", To: "m.reads.absences.step(m.reads)", Tests: "TestAbsencesHaveWhatIsNotStored",
 	},
 	{
