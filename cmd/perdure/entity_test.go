@@ -89,8 +89,8 @@ func TestEntityCommands(t *testing.T) {
 		{"describe account@ann", exitNotFound, []string{"perdure entity list the entities"}},
 		{"start hold --id h --input \"ann\"", exitDone, nil},
 		{"until entity get account@ann", exitDone, []string{"Lock       h"}},
-		{"entity call account@ann add --input 1 --wait 300ms", exitUnavailable, []string{
-			`operation "add" of "account@ann" has not ended within 300ms`, "it may still run; perdure entity get account@ann shows the queue and the lock"}},
+		{"entity call account@ann add --input 1 --wait 3s", exitUnavailable, []string{
+			`operation "add" of "account@ann" has not ended within 3s`, "it may still run; perdure entity get account@ann shows the queue and the lock"}},
 		{"entity call account@ann add --wait 0s", exitUsage, []string{"--wait 0s: must be more than 0"}},
 		{"retry h", exitConflict, []string{"it has not failed, it is ", "perdure retry --digest pins an open one"}},
 		{"cancel h --within 3s", exitUsage, []string{"--within is for --wait"}},
