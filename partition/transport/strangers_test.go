@@ -217,7 +217,7 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 	go serve(t, received, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil) })
 	var resp raft.AppendEntriesResponse
 	err := sender.AppendEntries("b", raft.ServerAddress(addr), &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1,
-		Entries: []*raft.Log{{Index: 2, Term: 1, Data: make([]byte, 24<<20)}}}, &resp)
+		Entries: []*raft.Log{{Index: 2, Term: 1, Data: make([]byte, mediumMessage+1<<20)}}}, &resp)
 	if err != nil || !resp.Success {
 		t.Errorf("a member's entry: %v, %v", resp.Success, err)
 	}
