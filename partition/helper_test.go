@@ -164,8 +164,8 @@ func reasonOf(err error) perdurev1.Reason {
 	return perdurev1.Reason_REASON_UNSPECIFIED
 }
 
-// must proposes a command that must be accepted. One with a request id is repeated while its outcome is unknown, as a client
-// would do: a leadership may end meanwhile.
+// must proposes a command that must be accepted. It is repeated when no leader is known, and with a request id while its
+// outcome is unknown, as a client would do: a leadership may end meanwhile.
 func must(t testing.TB, r *Router, cmd *commandv1.Command) *commandv1.Reply {
 	t.Helper()
 	for ctx := bg(t); ; {
@@ -173,7 +173,9 @@ func must(t testing.TB, r *Router, cmd *commandv1.Command) *commandv1.Reply {
 		if err == nil {
 			return reply
 		}
-		if cmd.GetRequest() == nil || !api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN) || ctx.Err() != nil {
+		again := strings.Contains(err.Error(), "no leader has been known") ||
+			cmd.GetRequest() != nil && api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN)
+		if !again || ctx.Err() != nil {
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
@@ -200,7 +202,7 @@ func idIn(r *Router, partition uint32, name string) string {
 }
 
 // wide are the timeouts of a cluster in one busy process.
-const wide = 400 * time.Millisecond
+var wide = testkit.Scaled(400 * time.Millisecond)
 
 func transportOptions() transport.Options { return transport.Options{} }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/internal/freeport"
+	"perdure/internal/testkit"
 	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
 	"perdure/partition/stable"
@@ -267,13 +268,13 @@ func wantSeen(t *testing.T, nodes []*member, g, count int) {
 	}
 }
 
-// threeNodes are three members of new groups, which elect a leader when they have not heard of one for timeout.
+// threeNodes are three members of new groups, which elect a leader when they have not heard of one for timeout, scaled.
 func threeNodes(t *testing.T, timeout time.Duration) []*member {
 	t.Helper()
 	var nodes []*member
 	var first raft.Configuration
 	for i := range 3 {
-		n := &member{t: t, id: fmt.Sprint("n", i), dir: t.TempDir(), timeout: timeout, events: make(chan closedEvent, 1000)}
+		n := &member{t: t, id: fmt.Sprint("n", i), dir: t.TempDir(), timeout: testkit.Scaled(timeout), events: make(chan closedEvent, 1000)}
 		for g := range n.machines {
 			n.machines[g] = &machine{places: map[string][]byte{}}
 		}

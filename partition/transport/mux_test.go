@@ -18,7 +18,7 @@ import (
 )
 
 // testTimeout bounds a test's wait for an event that must come. It is long because only a failure uses it up.
-const testTimeout = time.Minute
+var testTimeout = testkit.Scaled(time.Minute)
 
 // eventually waits for a state and prints the last one seen.
 func eventually(t testing.TB, what string, state func() (string, bool)) {
