@@ -37,8 +37,8 @@ func (a *auditor) header(key, value []byte) {
 		a.report.Open++
 	}
 	a.here(ns, h.ID)
-	if h.Inline != "" {
-		a.inline(ns, h)
+	if h.HasEntries() {
+		a.inHeader(ns, h)
 		return
 	}
 	if a.Has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {

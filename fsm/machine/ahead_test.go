@@ -29,7 +29,7 @@ func (r *readingRanges) ScanRanges(ranges []state.Range, fn func(i int, key, val
 // asleep is a world whose executions e-1, e-2, … wait for timers that are due, all of them out of memory, and its state below. The
 // last one has more entries than are read ahead.
 func asleep(t *testing.T, executions int) (*world, *readingRanges) {
-	w := newWorld(t, 1)
+	w := newWorldAt(t, state.LevelPromise, 1) // whose journals are rows
 	var waits []*commandv1.Command
 	for n := range executions {
 		v := w.begin(fmt.Sprint("e-", n), "f")

@@ -42,10 +42,18 @@ func (s *plot) get(key []byte) []byte {
 func (s *plot) put(key, value []byte) { s.state.Apply([]state.Write{{Key: key, Value: value}}) }
 func (s *plot) drop(key []byte)       { s.get(key); s.state.Apply([]state.Write{{Key: key}}) }
 
-// rows gives an execution rows for what is inline in its header, as one has that took longer.
+// rows gives an execution rows for what is in its header, as one has that took longer.
 func (s *plot) rows(objectID string) {
 	s.t.Helper()
 	h, _ := state.Must{From: s.state}.Header(ns, objectID)
+	if len(h.Open) > 0 {
+		for seq, entry := range h.OpenEntries() {
+			s.put(keys.JournalEntry(ns, objectID, h.Incarnation, uint64(seq)), entry)
+		}
+		h.Open = nil
+		s.put(keys.Of(keys.Header, ns, objectID), h.Encode())
+		return
+	}
 	task, ok := h.InlineTask()
 	if !ok {
 		return
@@ -308,7 +316,10 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"another status", audit.RuleHeader, "working", func(s *plot) {
 			s.header(name("working"), func(h *state.Header) { h.Status = journal.StatusBlocked })
 		}},
-		{"another length", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Events++ }) }},
+		{"another length", audit.RuleHeader, "working", func(s *plot) {
+			s.rows(name("working"))
+			s.header(name("working"), func(h *state.Header) { h.Events++ })
+		}},
 		{"another function", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
 		{"another time", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
 		{"a leaf that calls", audit.RuleHeader, "calling", func(s *plot) { s.header(name("calling"), func(h *state.Header) { h.Leaf = true }) }},
@@ -481,6 +492,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		}},
 		{"a child of another input", audit.RuleInput, "called:0", func(s *plot) {
 			s.rows(name("called") + ":0")
+			s.rows(name("called") + ":0")
 			e, _ := journal.DecodeEntry(s.get(keys.JournalEntry(ns, name("called")+":0", s.readHeader(name("called")+":0").Incarnation, 0)))
 			started := e.Event.(journal.ExecutionStarted)
 			started.Input = []byte("else")
@@ -508,6 +520,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.task(name("waiting"), func(task *recovery.Task) { task.Resumes = []string{name("bare")} })
 		}},
 		{"an entry of tomorrow", audit.RuleClock, "working", func(s *plot) {
+			s.rows(name("working"))
 			key := keys.JournalEntry(ns, name("working"), s.readHeader(name("working")).Incarnation, 0)
 			e, _ := journal.DecodeEntry(s.get(key))
 			e.Time += 1_000_000_000

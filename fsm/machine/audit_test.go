@@ -99,7 +99,7 @@ func takeCensus(r state.Reader) *census {
 				}
 				c.promises[h.ID] = p
 			}
-			for seq, value := range h.InlineEntries() {
+			for seq, value := range append(h.InlineEntries(), h.OpenEntries()...) {
 				c.entry(keys.JournalEntry(ns, h.ID, h.Incarnation, uint64(seq)), value)
 			}
 		case keys.Journal:

@@ -25,7 +25,7 @@ import (
 
 // fullState is a state with something of every kind in it, and commands that touch all of it.
 func fullState(t *testing.T) (w *world, touch []*commandv1.Command, ids []string) {
-	w = newWorld(t, 2)
+	w = newWorldAt(t, state.LevelPromise, 2)
 	v := w.begin("e", "f")
 	home := w.at("e")
 	// A message from the other partition, received already.
@@ -35,6 +35,9 @@ func fullState(t *testing.T) (w *world, touch []*commandv1.Command, ids []string
 	w.commit(v, "step a -> 1; child g; intent s policy=attempts=3; sleep 5000; random r; time 7; set; submit 6 1; any 1,3")
 	child := w.takeFrom(home, grant("w2", 1, "g"))[0]
 	w.commit(child, "wait s timeout=4000")
+	for _, p := range w.parts {
+		w.raise(p, state.FeatureLevel) // the journals so far are rows, the next ones are in headers
+	}
 	spread := startCmd(w.request(), near(w, home, "s"), "f", "")
 	w.do(spread)
 	other := w.takeFrom(home, grant("w3", 1, "f"))[0]

@@ -208,18 +208,10 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	}
 	a := &t.m.arena
 	b := a.close(journal.AppendEntry(a.open(), journal.Entry{Seq: seq, Time: t.now, Event: ev}))
-	row := a.close(keys.AppendJournalEntry(a.open(), ex.ns, ex.h.ID, ex.h.Incarnation, seq))
-	if t.m.feature >= state.LevelInline {
-		t.putFresh(row, b) // an early end removes it
-	} else {
-		t.put(row, b)
-	}
+	t.putEntry(ex, seq, b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.h.Leaf = ex.h.Leaf && state.IsRecord(ev)
 	ex.dirty = true
-	if t.m.feature >= state.LevelInline {
-		ex.short.add(seq, b)
-	}
 	if ex.waited != nil {
 		ex.waited = ex.waited.add(journal.Entry{Seq: seq, Time: t.now, Event: ev})
 	}
@@ -340,6 +332,7 @@ func (t *txn) close(ex *execution) {
 	ex.dirty = true
 	t.remove(t.visibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
 	if ex.ending = t.mayInline(ex); !ex.ending {
+		t.spill(ex)
 		t.listEnd(ex)
 	}
 }

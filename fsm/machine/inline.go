@@ -22,6 +22,7 @@ func (t *txn) inlineEnded() {
 		}
 		ex.ending = false
 		if !t.inline(ex) {
+			t.spill(ex)
 			t.listEnd(ex)
 		}
 	}
@@ -35,11 +36,14 @@ func (t *txn) inline(ex *execution) bool {
 		return false
 	}
 	entries, fits := t.entriesOf(ex)
+	open := len(h.Open) > 0
 	if !fits || !h.SetInline(task, t.promiseToInline(ex), entries) {
 		return false
 	}
-	for seq := range h.Events {
-		t.remove(t.m.arena.close(keys.AppendJournalEntry(t.m.arena.open(), ns, h.ID, h.Incarnation, seq)))
+	if !open {
+		for seq := range h.Events {
+			t.remove(t.entryRow(ex, seq))
+		}
 	}
 	t.remove(t.of(keys.Task, ns, h.ID))
 	if h.HasInlinePromise() {
@@ -103,7 +107,7 @@ func (t *txn) entriesOf(ex *execution) (entries []byte, fits bool) {
 		return ex.short.bytes, !ex.short.long
 	}
 	for seq := range h.Events {
-		row := t.m.arena.close(keys.AppendJournalEntry(t.m.arena.open(), ex.ns, h.ID, h.Incarnation, seq))
+		row := t.entryRow(ex, seq)
 		entry, ok := t.get(row)
 		if !ok {
 			state.PanicCorrupt("journal", row, errors.New("the entry is missing"))

@@ -44,8 +44,8 @@ func TestInlineReadsAsRows(t *testing.T) {
 		"child g x; return x": caller, "sleep 50; return x": caller, "promise p; return x": caller, "signal b go 1; return x": caller,
 		"child g x; child g y; step s -> x; fail app:no": caller, "cleanup 500; return x": none, "continue in": none,
 	} {
-		var said [3]string
-		for i, level := range []uint64{state.LevelLeaves, state.LevelInline, state.LevelPromise} {
+		var said [4]string
+		for i, level := range []uint64{state.LevelLeaves, state.LevelInline, state.LevelPromise, state.LevelOpen} {
 			w := newWorldAt(t, level, 1)
 			v := w.begin("a", "f")
 			if ops == "signals" {
@@ -58,7 +58,7 @@ func TestInlineReadsAsRows(t *testing.T) {
 			if got := w.isInline("a"); got != (want != none && level >= state.LevelInline) {
 				t.Errorf("%s at level %d: inline %t", ops, level, got)
 			}
-			rows := map[uint64]string{state.LevelInline: "map[header:1 promise:1 visibility:1]", state.LevelPromise: "map[header:1 visibility:1]"}
+			rows := map[uint64]string{state.LevelInline: "map[header:1 promise:1 visibility:1]", state.LevelPromise: "map[header:1 visibility:1]", state.LevelOpen: "map[header:1 visibility:1]"}
 			if got := w.familiesOf("a"); want == leaf && rows[level] != "" && fmt.Sprint(got) != rows[level] {
 				t.Errorf("%s at level %d: it has the rows %v", ops, level, got)
 			}
@@ -107,8 +107,8 @@ func TestInlineReadsAsRows(t *testing.T) {
 				t.Errorf("%s at level %d: left: %q", ops, level, left)
 			}
 		}
-		if said[0] != said[1] || said[0] != said[2] {
-			t.Errorf("%s: in rows\n%s\ninline\n%s\nwith the promise\n%s", ops, said[0], said[1], said[2])
+		if said[0] != said[1] || said[0] != said[2] || said[0] != said[3] {
+			t.Errorf("%s: in rows\n%s\ninline\n%s\nwith the promise\n%s\nin the header while open\n%s", ops, said[0], said[1], said[2], said[3])
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestInlineBounds(t *testing.T) {
 		{"terminated", func(w *world, _ *view) { w.do(terminateCmd("a", "enough")) }, true},
 		{"with a clean-up", func(w *world, v *view) { w.commit(v, "cleanup 500"); w.do(terminateCmd("a", "enough")) }, false},
 	} {
-		w := newWorld(t, 1)
+		w := newWorldAt(t, state.LevelPromise, 1)
 		c.end(w, w.begin("a", "f"))
 		if got := w.isInline("a"); got != c.want {
 			t.Errorf("%s: inline %t", c.what, got)
@@ -160,10 +160,16 @@ func TestInlineBounds(t *testing.T) {
 // Replicas store the same rows whatever they have in memory: one that restarts before each entry, one that has refused a command, and
 // one whose execution began below the feature level.
 func TestInlineDoesNotDependOnMemory(t *testing.T) {
+	for _, level := range []uint64{state.LevelPromise, state.LevelOpen} {
+		inlineDoesNotDependOnMemory(t, level)
+	}
+}
+
+func inlineDoesNotDependOnMemory(t *testing.T, level uint64) {
 	run := func(between func(w *world, v *view)) (string, uint64) {
 		w := newWorldAt(t, state.LevelLeaves, 1)
 		v := w.begin("a", "f")
-		w.raise(w.parts[0], state.LevelPromise)
+		w.raise(w.parts[0], level)
 		u := w.begin("b", "f")
 		for _, x := range []*view{v, u} {
 			for _, ops := range []string{"step s -> x", "random 8", "step s -> " + strings.Repeat("y", 2000)} {
@@ -196,6 +202,12 @@ func TestInlineDoesNotDependOnMemory(t *testing.T) {
 
 // Of a short execution the machine gives no promise, no task and no journal to store, if all of it happens between two batches.
 func TestInlineIsNotStored(t *testing.T) {
+	for _, level := range []uint64{state.LevelPromise, state.LevelOpen} {
+		inlineIsNotStored(t, level)
+	}
+}
+
+func inlineIsNotStored(t *testing.T, level uint64) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
 	p := w.parts[0]
@@ -212,7 +224,7 @@ func TestInlineIsNotStored(t *testing.T) {
 		}
 		return res
 	}
-	apply(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(state.LevelPromise)}})
+	apply(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(level)}})
 	res := apply(&commandv1.Entry{Commands: []*commandv1.Command{startCmd(w.request(), "a", "f", "in")}, Grants: []*commandv1.Grant{grant("w1", 1, "f")}})
 	v := &view{token: res.Effects.Assigned[0].Token}
 	cmd := w.commitCmd(v, "step s -> x; return x")

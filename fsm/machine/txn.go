@@ -185,7 +185,7 @@ func (t *txn) abort() {
 			t.m.cache.drop(ex)
 		}
 		ex.h, ex.dirty, ex.touched, ex.born, ex.ending = t.headers[i], false, false, false, false
-		ex.holder, ex.short = nil, shortJournal{}
+		ex.holder, ex.short = nil, shortOf(&ex.h)
 		switch {
 		case ex.place == nil:
 		case ex.h.ClosedMS != 0:

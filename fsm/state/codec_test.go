@@ -40,6 +40,14 @@ var drawHeader = rapid.Custom(func(t *rapid.T) *Header {
 	if h.Kind == KindGraph || h.Generation == 0 {
 		h.Kept, h.Attached, h.SweepAt, h.Sweep, h.StartInput = 0, 0, 0, nil, nil
 	}
+	if h.Open = nil; h.MayBeOpen() && rapid.Bool().Draw(t, "open") {
+		h.Status = rapid.SampledFrom([]journal.Status{journal.StatusRunning, journal.StatusBlocked}).Draw(t, "running")
+		entries := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 20), 1, InlineEvents).Draw(t, "open entries")
+		h.Events = uint64(len(entries))
+		for _, entry := range entries {
+			h.Open = AppendInline(h.Open, entry)
+		}
+	}
 	if h.Inline = ""; h.Kind == KindFunction && h.Generation == 0 && rapid.Bool().Draw(t, "inline") {
 		h.Status = rapid.SampledFrom([]journal.Status{journal.StatusCompleted, journal.StatusFailed, journal.StatusCancelled}).Draw(t, "end")
 		entries := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 20), 1, InlineEvents).Draw(t, "entries")
@@ -136,6 +144,8 @@ func TestGoldenBytes(t *testing.T) {
 		Status: journal.StatusRunning, Events: 2, Tags: []recovery.Tag{{Key: "k", Value: "v"}}, Parent: "p", ParentIncarnation: 3,
 		ParentPromise: "p:0", GraceAt: 5, StartRequest: []byte{0xaa}, LastCommit: []byte{0xbb}, LastState: recovery.TaskSuspended,
 		Problem: "?", Releases: 6}
+	open := function
+	open.Open = AppendInline(AppendInline(nil, []byte{0xee}), []byte{0xff, 0})
 	ended := function
 	ended.Status, ended.Leaf = journal.StatusCompleted, true
 	if !ended.SetInline(recovery.Task{ID: "e", Incarnation: 300, State: recovery.TaskFulfilled, Version: 7, Target: Target("f", "d")}, nil, AppendInline(AppendInline(nil, []byte{0xee}), []byte{0xff, 0})) {
@@ -166,6 +176,7 @@ func TestGoldenBytes(t *testing.T) {
 		"open listing":           {ListingOpen("f"), "66"},
 		"closed listing":         {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2}), "01660a"},
 		"listing of a leaf":      {ListingClosed(&Header{Function: "f", ClosedMS: 5, Incarnation: 7, Events: 2, HeaderMore: HeaderMore{Leaf: true}}), "01660a" + "0702"},
+		"header while open":      {open.Encode(), header + "0000000000" + "2c05" + "01ee" + "02ff00"},
 		"header with a journal":  {ended.Encode(), strings.Replace(header, "80010102", "80010402", 1) + "0000000000" + "2a01" + "2b07" + "0701" + "01ee" + "02ff00"},
 		"listing with a journal": {ListingClosed(&ended), "016601" + "ac0202" + "01"},
 		"header with a promise":  {settled.Encode(), strings.Replace(header, "80010102", "80010502", 1) + "0000000000" + "2a01" + "2b0a" + "0703" + "01ff" + "0503000001ee"},

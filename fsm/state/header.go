@@ -56,6 +56,9 @@ type Header struct {
 
 	HeaderMore
 
+	// Open has the journal of an open execution that has no rows of its own for it: its entries, as AppendInline writes them.
+	Open []byte
+
 	// Problem is what the last release said; Releases counts releases since the last commit.
 	Problem  string
 	Releases uint64
@@ -121,7 +124,7 @@ func (h *Header) Append(b []byte) []byte {
 	e.u64(uint64(h.LastState))
 	e.str(h.Problem)
 	e.u64(h.Releases)
-	if h.Kind != KindFunction || h.Generation > 0 || h.HeaderMore != (HeaderMore{}) {
+	if h.Kind != KindFunction || h.Generation > 0 || h.HeaderMore != (HeaderMore{}) || len(h.Open) > 0 {
 		e.u64(uint64(h.Kind))
 		e.u64(uint64(h.Generation))
 		e.u64(h.Former)
@@ -136,6 +139,10 @@ func (h *Header) Append(b []byte) []byte {
 		e.bytes(h.StartInput)
 	}
 	h.HeaderMore.encode(&e)
+	if len(h.Open) > 0 {
+		e.u64(tagOpen)
+		e.bytes(h.Open)
+	}
 	return e.b
 }
 
@@ -179,8 +186,9 @@ func DecodeHeader(b []byte) (Header, error) {
 		h.Kept, h.Attached, h.SweepAt = uint32(kept), d.u64(), d.i64()
 		h.Sweep, h.StartInput = d.bytes(), d.bytes()
 	}
-	h.HeaderMore.decode(&d)
+	h.HeaderMore.decode(&d, &h.Open)
 	h.checkInline(&d)
+	h.checkOpen(&d)
 	return h, d.end()
 }
 

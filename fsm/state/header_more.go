@@ -90,6 +90,7 @@ const (
 	tagPurge   = 41
 	tagLeaf    = 42
 	tagInline  = 43
+	tagOpen    = 44
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -163,7 +164,8 @@ func (m *HeaderMore) encode(e *encoder) {
 	}
 }
 
-func (m *HeaderMore) decode(d *decoder) {
+// decode reads the fields, and the header's Open, which follows them.
+func (m *HeaderMore) decode(d *decoder, open *[]byte) {
 	last := uint64(0)
 	for len(d.b) > 0 && d.err == nil {
 		tag := d.u64()
@@ -226,6 +228,9 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagInline:
 			m.Inline = d.str()
 			empty = m.Inline == ""
+		case tagOpen:
+			*open = d.bytes()
+			empty = len(*open) == 0
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

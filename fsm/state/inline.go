@@ -36,7 +36,7 @@ const (
 // has ended for good.
 func (h *Header) MayInline() bool {
 	return h.CleanupMS == 0 && h.Kind == KindFunction && h.Generation == 0 && h.Inline == "" && h.Status.Terminal() &&
-		h.Events > 0 && h.Events <= InlineEvents && h.ClosedMS-h.CreatedMS <= InlineMS
+		h.Events > 0 && h.Events <= InlineEvents && (len(h.Open) > 0 || h.ClosedMS-h.CreatedMS <= InlineMS)
 }
 
 // AppendInline appends a journal entry, as stored, to those before it, as SetInline takes them.
@@ -63,6 +63,7 @@ func (h *Header) SetInline(task recovery.Task, promise *recovery.Promise, entrie
 		}
 	}
 	h.setInline(task.Version, flags, entries)
+	h.Open = nil
 	return true
 }
 
@@ -178,6 +179,17 @@ func (h *Header) InlineEntries() [][]byte {
 	return EntriesInline([]byte(entries), int(min(h.Events, InlineEvents)))
 }
 
+// HasEntries reports whether the journal is in the header, and has no rows.
+func (h *Header) HasEntries() bool { return h.Inline != "" || len(h.Open) > 0 }
+
+// entries are those in the header.
+func (h *Header) entries() [][]byte {
+	if len(h.Open) > 0 {
+		return h.OpenEntries()
+	}
+	return h.InlineEntries()
+}
+
 // EntriesInline are the entries that AppendInline has appended to b, about so many. They are parts of b.
 func EntriesInline(b []byte, about int) [][]byte {
 	d := decoder{b: b}
@@ -186,6 +198,13 @@ func EntriesInline(b []byte, about int) [][]byte {
 		out = append(out, d.bytes())
 	}
 	return out
+}
+
+// entries reads as many entries as a header says it has, as AppendInline wrote them.
+func (d *decoder) entries(events uint64) {
+	for range min(events, InlineEvents) {
+		d.bytes()
+	}
 }
 
 // checkInline says what is wrong with what is inline.
@@ -202,9 +221,7 @@ func (h *Header) checkInline(d *decoder) {
 	if len(in.b) > InlineBytes {
 		in.fail("a journal inline that is too long")
 	}
-	for range min(h.Events, InlineEvents) {
-		in.bytes()
-	}
+	in.entries(h.Events)
 	switch err := in.end(); {
 	case err != nil:
 		d.fail("what is inline: " + err.Error())
@@ -218,14 +235,14 @@ func (h *Header) checkInline(d *decoder) {
 }
 
 // Entries calls fn with the journal entries of an execution from one on, up to another one that is excluded, as stored and in their
-// order, until fn returns false: from its header if they are inline there, else from their rows. key is the key of the entry's row,
+// order, until fn returns false: from its header if they are there, else from their rows. key is the key of the entry's row,
 // whether or not there is one. fn must not keep key and value.
 func (m Must) Entries(ns string, h *Header, from, to uint64, fn func(key, value []byte) bool) {
-	if h.Inline == "" {
+	if !h.HasEntries() {
 		m.Scan(keys.JournalEntry(ns, h.ID, h.Incarnation, from), keys.JournalEntry(ns, h.ID, h.Incarnation, to), fn)
 		return
 	}
-	for i, value := range h.InlineEntries() {
+	for i, value := range h.entries() {
 		if seq := uint64(i); seq >= from && seq < to && !fn(keys.JournalEntry(ns, h.ID, h.Incarnation, seq), value) {
 			return
 		}
@@ -234,10 +251,10 @@ func (m Must) Entries(ns string, h *Header, from, to uint64, fn func(key, value 
 
 // Entry reads one journal entry of an execution, as Entries does.
 func (m Must) Entry(ns string, h *Header, seq uint64) (value []byte, ok bool) {
-	if h.Inline == "" {
+	if !h.HasEntries() {
 		return m.Get(keys.JournalEntry(ns, h.ID, h.Incarnation, seq))
 	}
-	entries := h.InlineEntries()
+	entries := h.entries()
 	if seq >= uint64(len(entries)) {
 		return nil, false
 	}

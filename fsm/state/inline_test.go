@@ -158,3 +158,46 @@ func TestInlineDamaged(t *testing.T) {
 		}
 	}
 }
+
+// A header whose journal of an open execution is not what it says is damaged.
+func TestOpenDamaged(t *testing.T) {
+	open := func() Header {
+		return Header{ID: "e", Incarnation: 3, Function: "f", Status: journal.StatusRunning, CreatedMS: 1, Events: 2,
+			Open: AppendInline(AppendInline(nil, []byte("one")), []byte("two"))}
+	}
+	h := open()
+	back, err := DecodeHeader(h.Encode())
+	if got := back.OpenEntries(); err != nil || !back.HasEntries() || len(got) != 2 || string(got[0]) != "one" || string(got[1]) != "two" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	for what, change := range map[string]func(h *Header){
+		"one entry fewer":  func(h *Header) { h.Events = 3 },
+		"one entry more":   func(h *Header) { h.Events = 1 },
+		"too many entries": func(h *Header) { h.Events, h.Open = InlineEvents+1, make([]byte, InlineEvents+1) },
+		"cut short":        func(h *Header) { h.Open = h.Open[:len(h.Open)-1] },
+		"ended":            func(h *Header) { h.Status = journal.StatusCompleted },
+		"a graph run":      func(h *Header) { h.Kind = KindGraph },
+		"begun again":      func(h *Header) { h.Generation = 1 },
+		"too long":         func(h *Header) { h.Open = AppendInline(AppendInline(nil, []byte("one")), make([]byte, InlineBytes)) },
+	} {
+		h := open()
+		change(&h)
+		if got, err := DecodeHeader(h.Encode()); err == nil {
+			t.Errorf("%s: read as %+v", what, got)
+		}
+	}
+}
+
+// How large a journal may be in the header of an open execution depends on its age.
+func TestOpenFits(t *testing.T) {
+	h := Header{CreatedMS: 5}
+	for _, c := range []struct {
+		bytes int
+		age   int64
+		want  bool
+	}{{OpenBytes, 1 << 40, true}, {OpenBytes + 1, InlineMS, true}, {OpenBytes + 1, InlineMS + 1, false}, {InlineBytes, InlineMS, true}, {InlineBytes + 1, 0, false}} {
+		if got := h.OpenFits(c.bytes, 5+c.age); got != c.want {
+			t.Errorf("%d bytes after %d ms: %t", c.bytes, c.age, got)
+		}
+	}
+}

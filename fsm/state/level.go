@@ -25,6 +25,7 @@ const (
 	LevelInline    = 9 // headers that have the task and the journal of a short execution
 	// LevelPromise: headers that also have the promise of a short execution, and purges of more executions by one command.
 	LevelPromise = 10
+	LevelOpen    = 11 // headers that have the journal of an open execution
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

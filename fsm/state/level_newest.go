@@ -3,4 +3,4 @@
 package state
 
 // FeatureLevel is the newest feature level that this program knows.
-const FeatureLevel = LevelPromise
+const FeatureLevel = LevelOpen

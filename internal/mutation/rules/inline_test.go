@@ -22,7 +22,7 @@ var inlineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/state/inline.go", Rule: "inline: a header has as many entries as it says",
-		From: "for range min(h.Events, InlineEvents) {", To: "for len(in.b) > 0 && in.err == nil {", Tests: "TestInlineDamaged",
+		From: "for range min(events, InlineEvents) {", To: "for len(d.b) > 0 && d.err == nil {", Tests: "TestInlineDamaged TestOpenDamaged",
 	},
 	{
 		File: "fsm/state/read.go", Rule: "inline: a read of a task finds it",
@@ -38,7 +38,7 @@ var inlineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/inline.go", Rule: "inline: the rows go",
-		From: "for seq := range h.Events {\n\t\tt.remove(", To: "for seq := range h.Events - 1 {\n\t\tt.remove(", Tests: "TestInlineReadsAsRows TestInlineBounds",
+		From: "for seq := range h.Events {\n\t\t\tt.remove(", To: "for seq := range h.Events - 1 {\n\t\t\tt.remove(", Tests: "TestInlineReadsAsRows TestInlineBounds",
 	},
 	{
 		File: "fsm/machine/inline.go", Rule: "inline: the task's row goes",
@@ -50,7 +50,7 @@ var inlineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "inline: an aborted command leaves no entries in memory",
-		From: "ex.holder, ex.short = nil, shortJournal{}", To: "ex.holder = nil", Tests: "TestInlineDoesNotDependOnMemory",
+		From: "ex.holder, ex.short = nil, shortOf(&ex.h)", To: "ex.holder = nil", Tests: "TestInlineDoesNotDependOnMemory",
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "inline: a task counts as new only with its promise",
