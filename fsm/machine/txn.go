@@ -170,7 +170,13 @@ func (t *txn) commit(fx *Effects) {
 
 // putHeader writes a header as it is in memory.
 func (t *txn) putHeader(ex *execution) {
-	t.put(t.of(keys.Header, ex.ns, ex.h.ID), t.m.arena.close(ex.h.Append(t.m.arena.open())))
+	const others = 512 // about the most that its other fields take
+	key := t.of(keys.Header, ex.ns, ex.h.ID)
+	if n := len(ex.h.Open) + len(ex.h.Inline) + others; n > arenaChunk/8 {
+		t.put(key, ex.h.Append(make([]byte, 0, n))) // it would grow beyond the arena's chunk, by more than it needs
+	} else {
+		t.put(key, t.m.arena.close(ex.h.Append(t.m.arena.open())))
+	}
 	ex.dirty = false
 }
 
@@ -208,7 +214,7 @@ func (t *txn) abort() {
 
 // untouch empties the list of touched executions. The memory of a large one is not kept.
 func (t *txn) untouch() {
-	const kept = 256
+	const kept = 1024
 	clear(t.headers)
 	t.touched, t.headers = t.touched[:0], t.headers[:0]
 	if cap(t.headers) > kept {
