@@ -140,7 +140,7 @@ func (c *census) one(key, value []byte) error {
 		if p, ok := h.InlinePromise(); err == nil && ok {
 			c.promises[h.ID] = p
 		}
-		for _, value := range h.InlineEntries() {
+		for _, value := range append(h.InlineEntries(), h.OpenEntries()...) {
 			e, bad := journal.DecodeEntry(value)
 			err = errors.Join(err, bad)
 			c.journals[h.ID] = append(c.journals[h.ID], e)

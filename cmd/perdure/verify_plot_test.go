@@ -83,7 +83,7 @@ func (s *plot) below(prefix []byte) (found [][]byte) {
 	return found
 }
 
-// rows gives an execution rows for what is inline in its header, as one has that took longer.
+// rows gives an execution rows for what is in its header, as one has that took longer.
 func (s *plot) rows(id string) {
 	s.t.Helper()
 	value, closer, err := s.db.Get(of(keys.Header, id))
@@ -93,6 +93,14 @@ func (s *plot) rows(id string) {
 	s.must(err)
 	h, err := state.DecodeHeader(slices.Clone(value))
 	s.must(errors.Join(err, closer.Close()))
+	if len(h.Open) > 0 {
+		for seq, entry := range h.OpenEntries() {
+			s.put(keys.JournalEntry("default", id, h.Incarnation, uint64(seq)), entry)
+		}
+		h.Open = nil
+		s.put(of(keys.Header, id), h.Encode())
+		return
+	}
 	task, ok := h.InlineTask()
 	if !ok {
 		return

@@ -164,6 +164,25 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// An id whose promise is inline in a restored header is not free.
+func TestRestoredPromiseIsNotFree(t *testing.T) {
+	w := newWorld(t, 1)
+	w.commit(w.begin("a", "f"), "return x")
+	if !w.isInline("a") {
+		t.Fatal("it is not inline")
+	}
+	plan, rows := planOf(t, w.parts, 1)
+	fresh := newWorld(t, 1)
+	fresh.unaudited, fresh.effectsUnchecked = true, true
+	p := fresh.parts[0]
+	fresh.imported(p, importCmd(restoreName, rows[0]...))
+	for fresh.imported(p, importDoneCmd(plan.Done(0, restoreName))).GetImportDone().More {
+	}
+	if p.m.Free(ns, "a") {
+		t.Error("its id counts as free")
+	}
+}
+
 // A partition that is being restored serves nothing, and one that holds anything is not restored.
 func TestImportRefusals(t *testing.T) {
 	w := newWorld(t, 2)

@@ -47,12 +47,12 @@ func TestOpenReadsAsRows(t *testing.T) {
 		{"step s -> x", "continue in", "step s -> y", "return y"},
 		{"step s -> x", "restart", "step s -> y", "return y"},
 	} {
-		var said [2]string
+		var said, stored [2]string
 		for i, level := range []uint64{state.LevelPromise, state.LevelOpen} {
 			for _, reopen := range []bool{false, true} {
 				w := newWorldAt(t, level, 1)
 				v := w.begin("a", "f")
-				var now string
+				var now, rows string
 				for _, ops := range story {
 					if reopen {
 						w.open(w.parts[0])
@@ -85,11 +85,15 @@ func TestOpenReadsAsRows(t *testing.T) {
 						v = w.only("w1", "f")
 					default:
 						if w.describe("a").GetCancelReason() == "" { // which admits late results
-							w.commitRefused(v, "step s -> "+large+"; done 77#1 -> x", perdurev1.Reason_REASON_RULE_BROKEN, "")
+							w.commitRefused(v, "step s -> "+large+"; await 77", perdurev1.Reason_REASON_RULE_BROKEN, "")
+						}
+						if reopen {
+							w.open(w.parts[0])
 						}
 						w.commit(v, ops)
 					}
 					w.sound(w.parts[0])
+					rows += ops + fmt.Sprintln(w.familiesOf("a"))
 					h, _, _ := state.ReadHeader(w.parts[0].state, ns, "a")
 					if n := w.familiesOf("a")["journal"]; n > 0 && len(h.Open) > 0 {
 						t.Errorf("%v at level %d: it has %d rows and its header has the journal", story, level, n)
@@ -103,7 +107,10 @@ func TestOpenReadsAsRows(t *testing.T) {
 				if reopen && now != said[i] {
 					t.Errorf("%v at level %d: a replica that starts again says\n%s\nnot\n%s", story, level, now, said[i])
 				}
-				said[i] = now
+				if reopen && rows != stored[i] {
+					t.Errorf("%v at level %d: a replica that starts again has the rows\n%s\nnot\n%s", story, level, rows, stored[i])
+				}
+				said[i], stored[i] = now, rows
 			}
 		}
 		if said[0] != said[1] {
@@ -169,12 +176,13 @@ func TestOpenBeginsWithTheJournal(t *testing.T) {
 func TestRulesFindOpen(t *testing.T) {
 	for what, c := range map[string]struct {
 		rule   string
+		detail string
 		change func(p *part, h *state.Header)
 	}{
-		"rows too": {audit.RuleHeader, func(p *part, h *state.Header) {
+		"rows too": {audit.RuleHeader, "and there are rows of it", func(p *part, h *state.Header) {
 			p.state.Apply([]state.Write{{Key: keys.JournalEntry(ns, "a", h.Incarnation, 0), Value: h.OpenEntries()[0]}})
 		}},
-		"exchanged": {audit.RuleMisplaced, func(_ *part, h *state.Header) {
+		"exchanged": {audit.RuleMisplaced, "", func(_ *part, h *state.Header) {
 			e := h.OpenEntries()
 			var all []byte
 			for _, entry := range append([][]byte{e[1], e[0]}, e[2:]...) {
@@ -182,14 +190,14 @@ func TestRulesFindOpen(t *testing.T) {
 			}
 			h.Open = all
 		}},
-		"nonsense": {audit.RuleDamaged, func(_ *part, h *state.Header) {
+		"nonsense": {audit.RuleDamaged, "", func(_ *part, h *state.Header) {
 			var all []byte
 			for _, entry := range h.OpenEntries() {
 				all = state.AppendInline(all, append([]byte{0xee}, entry...))
 			}
 			h.Open = all
 		}},
-		"another status": {audit.RuleHeader, func(_ *part, h *state.Header) { h.Status = journal.StatusBlocked }},
+		"another status": {audit.RuleHeader, "", func(_ *part, h *state.Header) { h.Status = journal.StatusBlocked }},
 	} {
 		w := newWorldAt(t, state.LevelOpen, 1)
 		w.commit(w.begin("a", "f"), "step s -> x")
@@ -203,7 +211,7 @@ func TestRulesFindOpen(t *testing.T) {
 		}
 		found := false
 		for _, v := range report.Violations {
-			found = found || v.Rule == c.rule && v.ID == "a"
+			found = found || v.Rule == c.rule && v.ID == "a" && strings.Contains(v.Detail, c.detail)
 		}
 		if !found {
 			t.Errorf("%s: found %+v", what, report.Violations)

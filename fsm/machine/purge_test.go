@@ -323,7 +323,7 @@ func TestPurgeInFourPartitions(t *testing.T) {
 
 // A long journal, and the rows of a retried graph run, are deleted behind the execution.
 func TestPurgeRows(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newWorldAt(t, state.LevelPromise, 1) // an open journal has rows
 	w.unaudited, w.effectsUnchecked = true, true
 	v := w.begin("a", "f")
 	for range 12 {

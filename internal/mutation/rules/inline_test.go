@@ -158,7 +158,7 @@ var inlineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: a promise inline in a restored header is no more absent",
-		From: "case family == keys.Header && !w.removed:", To: "case family == keys.Header && w.removed:", Tests: "TestRestore",
+		From: "case family == keys.Header && !w.removed:", To: "case family == keys.Header && w.removed:", Tests: "TestRestoredPromiseIsNotFree",
 	},
 	{
 		File: "fsm/machine/absences.go", Rule: "absences: a filter has the promises that are inline",

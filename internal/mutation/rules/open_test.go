@@ -22,7 +22,7 @@ var openBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/open.go", Rule: "open: a refused command leaves the journal in memory whole",
-		From: "return shortJournal{bytes: slices.Clip(h.Open), entries: h.Events}", To: "return shortJournal{}", Tests: "TestInlineDoesNotDependOnMemory",
+		From: "return shortJournal{bytes: slices.Clip(h.Open), entries: h.Events}", To: "return shortJournal{}", Tests: "TestOpenReadsAsRows",
 	},
 	{
 		File: "fsm/machine/execution.go", Rule: "open: an execution that ends with a clean-up gets rows",
