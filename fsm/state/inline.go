@@ -16,7 +16,7 @@ import (
 // as many when it is purged. What is inline never changes: the execution has ended.
 
 // InlineEvents and InlineBytes bound a journal that is inline: its entries, and their bytes as AppendInline writes them. InlineMS is how
-// long an execution may have taken, in milliseconds by the machine's clock: of one that takes longer the rows are stored by then.
+// long an execution may have taken whose journal has rows, in milliseconds by the machine's clock: they are stored by then.
 const (
 	InlineEvents = 128
 	InlineBytes  = 8 << 10
