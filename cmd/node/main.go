@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"perdure/embed"
+	"perdure/internal/timerslack"
 )
 
 func main() {
@@ -26,6 +27,7 @@ func main() {
 			return embed.Start(ctx, cfg)
 		},
 		limitMemory: limitMemory,
+		relaxTimers: func() error { return timerslack.Relax(timerslack.Server) },
 	}
 	os.Exit(p.run(os.Args[1:]))
 }
@@ -42,6 +44,8 @@ type process struct {
 	// limitMemory makes the garbage collector keep to the process's memory limit until ctx ends; nil leaves
 	// it alone.
 	limitMemory func(ctx context.Context, cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger)
+	// relaxTimers lets the process's timers be late, for which it executes the program again; nil leaves them alone.
+	relaxTimers func() error
 }
 
 // server is the part of *embed.Node that a process needs.
@@ -66,10 +70,17 @@ const (
 func (p *process) serve(cfg embed.Config, announce func(n server, took time.Duration)) int {
 	began := time.Now()
 
-	// 1. The log, because every later part may write to it. The node shares it.
+	// 1. The timers, because the program begins again, and the log, because every later part may write to it. The node shares it.
+	var strict error
+	if p.relaxTimers != nil {
+		strict = p.relaxTimers()
+	}
 	log := cfg.NewLogger(p.stderr)
 	cfg.Logger = log
 	log.Info("starting", "event", "node_starting", "version", version(), "settings", cfg)
+	if strict != nil {
+		log.Info("the process's timers keep the kernel's default slack", "event", "timers_strict", "error", strict)
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
