@@ -8,13 +8,18 @@ import (
 // maxGather bounds how long commands wait for others while the log is free.
 const maxGather = 10 * time.Millisecond
 
+// amplyShared is how many commands share an entry so that it costs little for each of them. So many wait neither for more nor for
+// the entry in flight: while that is written, the machine and the workers are free to work on these.
+const amplyShared = maxEntryCommands / 2
+
 // pacer decides when the next entry is made. An entry of one command costs the replicas almost as much as one of
 // thirty, so commands share entries where no caller waits longer for it:
 //
-//   - While an entry of several small commands is in flight, another one is made only if it is full. One of a single
+//   - While an entry of several small commands is in flight, another one is made only of amplyShared or more. One of a single
 //     command may be followed by any: few callers are there, and they may wait for each other.
 //   - Callers whose commands were answered tend to come back with their next ones. So an entry waits until as many
-//     commands have come as were answered and queued when the last one landed, for as long as that took, maxGather at most.
+//     commands have come as were answered and queued when the last one landed, but no more than amplyShared, for as long as that
+//     took, maxGather at most.
 //
 // A lone caller's command leaves at once: it is all that is expected. The proposer's loop is
 //
@@ -25,7 +30,7 @@ const maxGather = 10 * time.Millisecond
 //	}
 //
 //	0 <= inFlight[small] + inFlight[admitted] <= maxInFlight
-//	0 <= expected <= maxEntryCommands
+//	0 <= expected <= amplyShared
 //
 // It has no clock and no lock.
 type pacer struct {
@@ -46,7 +51,7 @@ type landing struct {
 	took     time.Duration
 }
 
-// demand is what makes the next entry: so many small commands, a full entry of them, or a large one.
+// demand is what makes the next entry: so many small commands, as many bytes of them as an entry takes, or a large one.
 type demand struct {
 	small int
 	// until is when the demand falls; zero if it stays until an entry lands.
@@ -67,7 +72,7 @@ func (p *pacer) land(now time.Time, l landing) {
 	p.inFlight[l.lane]--
 	if l.lane == small {
 		p.flying -= l.commands
-		p.expected = min(l.commands+l.queued, maxEntryCommands)
+		p.expected = min(l.commands+l.queued, amplyShared)
 		p.gathered = now.Add(min(l.took, maxGather))
 	}
 }
@@ -77,7 +82,7 @@ func (p *pacer) next(now time.Time) demand {
 	case p.inFlight[small]+p.inFlight[admitted] >= maxInFlight:
 		return demand{small: noEntry}
 	case p.flying > 1:
-		return demand{small: maxEntryCommands}
+		return demand{small: amplyShared}
 	case p.flying == 0 && p.expected > 1 && now.Before(p.gathered):
 		return demand{small: p.expected, until: p.gathered}
 	}

@@ -40,10 +40,10 @@ func TestPacer(t *testing.T) {
 			{4 * ms, land(small, 1, 3*ms, 0), 1, 0},
 		}},
 		{"what comes while several commands are in flight shares an entry", []step{
-			{0, launch(small, 2), maxEntryCommands, 0},
+			{0, launch(small, 2), amplyShared, 0},
 		}},
 		{"an entry waits for the callers that were answered, for as long as they waited", []step{
-			{0, launch(small, 8), maxEntryCommands, 0},
+			{0, launch(small, 8), amplyShared, 0},
 			{3 * ms, land(small, 8, 3*ms, 5), 13, 6 * ms},
 			{6*ms - 1, nil, 13, 6 * ms},
 			{6 * ms, nil, 1, 0},
@@ -53,19 +53,19 @@ func TestPacer(t *testing.T) {
 			{3 * ms, land(small, 1, 3*ms, 1), 2, 6 * ms},
 		}},
 		{"it waits no longer than maxGather", []step{
-			{0, launch(small, 2), maxEntryCommands, 0},
+			{0, launch(small, 2), amplyShared, 0},
 			{time.Second, land(small, 2, time.Second, 0), 2, time.Second + maxGather},
 			{time.Second + maxGather, nil, 1, 0},
 		}},
-		{"it waits for no more than fill an entry", []step{
-			{0, launch(small, maxEntryCommands), maxEntryCommands, 0},
-			{3 * ms, land(small, maxEntryCommands, 3*ms, 1000), maxEntryCommands, 6 * ms},
+		{"it waits for no more than share it amply", []step{
+			{0, launch(small, maxEntryCommands), amplyShared, 0},
+			{3 * ms, land(small, maxEntryCommands, 3*ms, 1000), amplyShared, 6 * ms},
 		}},
 		{"two entries at most", []step{
-			{0, launch(small, 2), maxEntryCommands, 0},
+			{0, launch(small, 2), amplyShared, 0},
 			{0, launch(small, maxEntryCommands), noEntry, 0},
-			{3 * ms, land(small, 2, 3*ms, 0), maxEntryCommands, 0},
-			{4 * ms, land(small, maxEntryCommands, 4*ms, 0), maxEntryCommands, 8 * ms},
+			{3 * ms, land(small, 2, 3*ms, 0), amplyShared, 0},
+			{4 * ms, land(small, maxEntryCommands, 4*ms, 0), amplyShared, 8 * ms},
 		}},
 		{"small commands do not wait for a large one", []step{
 			{0, launch(admitted, 1), 1, 0},
