@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,9 +21,14 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
 		os.Exit(m.Run())
 	}
+	if os.Getenv(childEnv) == "removed" {
+		program, _ := os.Executable()
+		_ = os.Remove(program)
+	}
 	if err := Relax(Server); err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
+		have, _ := current()
+		fmt.Println("error, slack", have)
+		return
 	}
 	slack, err := os.ReadFile("/proc/" + strconv.Itoa(second()) + "/timerslack_ns")
 	fmt.Println(os.Getpid(), os.Args[1:], strings.TrimSpace(string(slack)), os.Getenv(again), err)
@@ -46,7 +52,12 @@ func child(t *testing.T, before time.Duration, env ...string) (pid int, out stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "an argument", "another")
+	return run(t, self, before, env...)
+}
+
+func run(t *testing.T, program string, before time.Duration, env ...string) (pid int, out string) {
+	t.Helper()
+	cmd := exec.Command(program, "an argument", "another")
 	cmd.Env = append(append(os.Environ(), childEnv+"=1"), env...)
 	var printed strings.Builder
 	cmd.Stdout, cmd.Stderr = &printed, &printed
@@ -82,5 +93,24 @@ func TestRelax(t *testing.T) {
 				t.Errorf("%q, not %q", out, want)
 			}
 		})
+	}
+}
+
+// TestRelaxRemoved: a program whose file is gone goes on as it was.
+func TestRelaxRemoved(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, b, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, out := run(t, program, kernelDefault, childEnv+"=removed"); out != "error, slack 50µs" {
+		t.Errorf("%q", out)
 	}
 }
