@@ -37,7 +37,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 	manifest := &manifestReader{fs: opts.FS, dir: dir}
 	log := &pebbleLogger{log: opts.Logger, fatal: hooks.fatal}
 	po := &pebble.Options{
-		FS:                          opts.FS,
+		FS:                          zeroAheadFS{opts.FS},
 		Cache:                       opts.Cache,
 		FormatMajorVersion:          pebbleFormat,
 		MemTableSize:                memTable,
