@@ -115,6 +115,7 @@ func (v *validator) graph(g *perdurev1.Graph, depth int) {
 type level struct {
 	nodes []*perdurev1.GraphNode
 	index map[string]int32 // the first node of each id
+	next  int32            // the node after the one that find has found last
 	seen  []int32          // seen[p] == n+1: p was met as a predecessor of n
 	known []string         // the ids in order, for guesses; made when first needed
 
@@ -125,6 +126,19 @@ type level struct {
 }
 
 func (l *level) before(n int32) []int32 { return l.pred[l.start[n]:l.start[n+1]] }
+
+// find is index[id]. Predecessors are mostly listed in the order of the nodes, so it tries the node after the last one first, which
+// costs less than a look into the map; unless an id is missing or given twice.
+func (l *level) find(id string) (n int32, ok bool) {
+	if n = l.next; int(n) < len(l.nodes) && l.nodes[n].GetId() == id && len(l.index) == len(l.nodes) {
+		l.next++
+		return n, true
+	}
+	if n, ok = l.index[id]; ok {
+		l.next = n + 1
+	}
+	return n, ok
+}
 
 func (v *validator) ids(nodes []*perdurev1.GraphNode) *level {
 	l := &level{nodes: nodes, index: make(map[string]int32, len(nodes)), seen: make([]int32, len(nodes))}
@@ -155,7 +169,7 @@ func (v *validator) edges(l *level, count int) {
 			return append(FieldPath{{Field: "nodes", Index: i, Node: n.GetId()}}, item("after", j)...)
 		}
 		for j, id := range n.GetAfter() {
-			p, known := l.index[id]
+			p, known := l.find(id)
 			switch {
 			case !known:
 				v.report(RuleAfter, at(j), "there is no node %s%s", quoted(id), v.hint(l, id))

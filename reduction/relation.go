@@ -58,10 +58,11 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 	}
 	d.number = numbers(d.ids)
 	d.arcs = make([]arc, len(edges))
+	look := lookup{nodes: nodes, number: d.number}
 	var to int32
 	declared := false // the end that this edge shares with the one before, as most lists have it
 	for i, e := range edges {
-		from, ok := d.number[e.From]
+		from, ok := look.find(e.From)
 		if !ok {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
 		}
@@ -76,11 +77,42 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 		}
 		d.arcs[i] = arcOf(from, to)
 	}
-	d.arcs = compact(d.arcs)
+	d.arcs = compact(len(d.ids), d.arcs)
 	if len(d.arcs) > lim.edges {
 		return denotation{}, &TopologyError{Rule: RuleEdgeLimit, Have: len(d.arcs), Max: lim.edges}
 	}
 	return d, nil
+}
+
+// lookup finds the numbers of nodes. Programs list the predecessors of a node mostly in the order in which they declared them, so it
+// tries the node that was declared after the one it found last, which costs less than a look into the map.
+type lookup struct {
+	nodes  []NodeID // as declared
+	number map[NodeID]int32
+	places []place // of nodes
+	next   int32   // in nodes
+}
+
+// place is what a lookup has found of a declared node: its number, and of the node of that number its place in nodes.
+type place struct{ number, declared int32 }
+
+func (l *lookup) find(id NodeID) (n int32, ok bool) {
+	if l.places == nil {
+		l.places = make([]place, len(l.nodes))
+		for i, node := range l.nodes {
+			n := l.number[node]
+			l.places[i].number, l.places[n].declared = n, int32(i)
+		}
+	}
+	if int(l.next) < len(l.nodes) && l.nodes[l.next] == id {
+		n = l.places[l.next].number
+		l.next++
+		return n, true
+	}
+	if n, ok = l.number[id]; ok {
+		l.next = l.places[n].declared + 1
+	}
+	return n, ok
 }
 
 // numbers maps each id to its place.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -41,13 +42,25 @@ func (g *graphs) Submit(ctx context.Context, in *perdurev1.SubmitGraphRequest) (
 	if err := g.s.cfg.Outbound.checkGraph(in.Graph); err != nil {
 		return nil, err.With("id", in.Id)
 	}
-	cmd := proto.CloneOf(in)
+	cmd := shallow(in) // a graph has up to a million edges
 	cmd.Request = nil
 	reply, err := g.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SubmitGraph{SubmitGraph: cmd}})
 	if err != nil {
 		return nil, err
 	}
 	return reply.GetSubmitGraph(), nil
+}
+
+// shallow copies a message, which shares with the copy what its fields refer to. Neither may change that.
+func shallow[M proto.Message](m M) M {
+	from := m.ProtoReflect()
+	to := from.New()
+	from.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		to.Set(f, v)
+		return true
+	})
+	to.SetUnknown(from.GetUnknown())
+	return to.Interface().(M)
 }
 
 // wellFormed checks a graph: its size first, so that a large graph is not checked further.
