@@ -19,7 +19,9 @@ const (
 	zeroAfter = 4
 )
 
-var zeros [zeroBytes]byte
+// zeros are written page by page: Linux keeps what is written at once in one large folio, and each later write to a part of that would
+// count, and be looked through, as a write of the whole.
+var zeros [4 << 10]byte
 
 // zeroAheadFS fills write-ahead logs with zeros before records get there. A sync that makes a file longer writes the file's size, too,
 // which is a second write to the disk, one after the other, and on a journaling file system a third. Pebble reuses the files of logs, but
@@ -103,11 +105,17 @@ func (f *zeroAheadFile) extend() error {
 	if f.small < zeroAfter {
 		return nil
 	}
-	n, err := f.WriteAt(zeros[:], f.end)
-	f.size += int64(n)
-	if errors.Is(err, syscall.ENOSPC) {
-		f.small = 0
-		return nil // what the sync is for is written
+	for to := f.end + zeroBytes; f.size < to; {
+		page := int64(len(zeros)) - f.size%int64(len(zeros))
+		n, err := f.WriteAt(zeros[:min(page, to-f.size)], f.size)
+		f.size += int64(n)
+		if errors.Is(err, syscall.ENOSPC) {
+			f.small = 0
+			return nil // what the sync is for is written
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
