@@ -20,10 +20,11 @@ import (
 // Every read sees it.
 //
 // pendingKeys and pendingBytes bound it, in keys, removed ones included, and in bytes of values. One entry always fits.
-// More keys would cost the machine's tables the cache of the processor, and a batch would delay the entries behind it.
+// More keys would cost the machine's tables the cache of the processor, and a batch would delay the entries behind it: 8000 keys take some
+// 10 ms.
 const (
-	pendingKeys  = 3000
-	pendingBytes = 1 << 20
+	pendingKeys  = 8000
+	pendingBytes = 2 << 20
 )
 
 // pending guards a store's machine: an entry is applied, or a batch stored, by the goroutine that holds the turn, which

@@ -189,7 +189,7 @@ func (t *txn) scanQueue(q state.Queue, prefix []byte, fn func(key, value []byte)
 		})
 		if len(places) == n {
 			for _, w := range places {
-				if !fn(w.key, w.value) {
+				if !fn(w.key, w.content()) {
 					return
 				}
 			}

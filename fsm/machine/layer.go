@@ -15,7 +15,8 @@ type write struct {
 	hash    uint64
 	value   []byte
 	removed bool
-	// object is what value decodes to, a *recovery.Promise or *recovery.Task, which nothing changes; nil for other values.
+	// object is what value decodes to, a *recovery.Promise or *recovery.Task, which nothing changes; nil for other values. If it is a
+	// *state.Header, value is nil until content makes it.
 	object any
 	// fresh: the Reader below lacks this key, so a later removal leaves no tombstone. Otherwise a task that
 	// becomes pending and is acquired in one entry would leave one where queues are scanned.
@@ -24,6 +25,37 @@ type write struct {
 	added bool
 	// void: put fresh and removed since; it counts as absent.
 	void bool
+}
+
+// content is the value. The first call for a header that was put unencoded encodes it.
+func (w *write) content() []byte {
+	if h := w.header(); h != nil {
+		w.value, w.object = h.Append(make([]byte, 0, headerSize(h))), nil
+	}
+	return w.value
+}
+
+// header is a header that has no encoding yet; nil for all other writes.
+func (w *write) header() *state.Header {
+	if w.value != nil {
+		return nil
+	}
+	h, _ := w.object.(*state.Header)
+	return h
+}
+
+// size is about the bytes of the value.
+func (w *write) size() int {
+	if h := w.header(); h != nil {
+		return headerSize(h)
+	}
+	return len(w.value)
+}
+
+// headerSize is about the most that the encoding of a header takes.
+func headerSize(h *state.Header) int {
+	const others = 512 // fields
+	return len(h.Open) + len(h.Inline) + others
 }
 
 // layer holds writes above a Reader, by their keys' hashes for reads and in first-write order for the log of
@@ -36,7 +68,7 @@ type layer struct {
 	families [256]familyWrites
 	// used are the families with writes.
 	used []byte
-	// bytes are those of the values that were put.
+	// bytes are those of the values.
 	bytes int
 	// puts are the families of which the layer has put a key since reset.
 	puts  [256]bool
@@ -54,6 +86,8 @@ func (l *layer) above() *layer { return &layer{below: l, spare: l.spare} }
 type spareWrites struct {
 	fresh []write
 	used  []*write
+	// headers are those of used writes that were never encoded.
+	headers []*state.Header
 }
 
 // mostSpare bounds the used writes that are kept for the next entries.
@@ -72,6 +106,27 @@ func (s *spareWrites) next() *write {
 	w := &s.fresh[0]
 	s.fresh = s.fresh[1:]
 	return w
+}
+
+// copyOf is a copy of a header, for a write.
+func (s *spareWrites) copyOf(h *state.Header) *state.Header {
+	c := &state.Header{}
+	if n := len(s.headers); n > 0 {
+		c, s.headers = s.headers[n-1], s.headers[:n-1]
+	}
+	*c = *h
+	return c
+}
+
+// mostSpareHeaders bounds the headers that are kept for later copies.
+const mostSpareHeaders = 64
+
+// takeHeader takes the header of a write that another one replaces, if it has no encoding: nothing else refers to it.
+func (s *spareWrites) takeHeader(w *write) {
+	if h := w.header(); h != nil && len(s.headers) < mostSpareHeaders {
+		*h = state.Header{}
+		s.headers = append(s.headers, h)
+	}
 }
 
 // take takes a write to which the caller does not refer afterwards.
@@ -95,7 +150,7 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 		if w.removed {
 			return nil, false, nil
 		}
-		return w.value, true, nil
+		return w.content(), true, nil
 	}
 	return l.below.Get(key)
 }
@@ -129,7 +184,7 @@ func (l *layer) putFresh(key, value []byte) {
 
 // set takes ownership of x; the caller must not use it afterwards.
 func (l *layer) set(x *write) {
-	l.bytes += len(x.value)
+	l.bytes += x.size()
 	if !x.removed {
 		l.puts[x.key[0]] = true
 	}
@@ -148,9 +203,13 @@ func (l *layer) set(x *write) {
 		}
 		f.writes = append(f.writes, x)
 	case x.removed && w.fresh:
+		l.bytes -= w.size()
+		l.spare.takeHeader(w)
 		w.void, w.value, w.object = true, nil, nil
 		l.spare.take(x)
 	default:
+		l.bytes -= w.size()
+		l.spare.takeHeader(w)
 		w.value, w.object, w.removed = x.value, x.object, x.removed
 		l.spare.take(x)
 	}
@@ -205,7 +264,7 @@ func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 		return l.below.Scan(lower, upper, fn)
 	}
 	i, stopped := 0, false
-	emit := func(w *write) bool { return w.removed || w.void || fn(w.key, w.value) }
+	emit := func(w *write) bool { return w.removed || w.void || fn(w.key, w.content()) }
 	err := l.below.Scan(lower, upper, func(key, value []byte) bool {
 		for i < len(mine) && bytes.Compare(mine[i].key, key) < 0 {
 			if !emit(mine[i]) {

@@ -84,3 +84,65 @@ func listed(r state.Reader, lower, upper []byte) (out []string) {
 	})
 	return out
 }
+
+// A header that is put unencoded reads as it was when it was put, whatever becomes of the original and of headers that were put later, in
+// the layer where it was put and in the one below to which it moves.
+func TestLayerEncodesHeadersLate(t *testing.T) {
+	for seed := range int64(40) {
+		rng := rand.New(rand.NewSource(seed))
+		want := state.NewMemReader()
+		below := newLayer(state.NewMemReader())
+		headers := make([]state.Header, 1+rng.Intn(6))
+		for n := range headers {
+			headers[n] = state.Header{ID: fmt.Sprint("id-", n)}
+		}
+		for range 30 {
+			l := below.above()
+			for range rng.Intn(12) {
+				n := rng.Intn(len(headers))
+				h := &headers[n]
+				k := fmt.Appendf(nil, "%s", h.ID)
+				switch rng.Intn(8) {
+				case 0:
+					l.remove(k)
+					want.Apply([]state.Write{{Key: k}})
+				case 1:
+					l.put(k, []byte("short"))
+					want.Apply([]state.Write{{Key: k, Value: []byte("short")}})
+				default:
+					h.Events++
+					h.Open = append(h.Open, byte(h.Events))
+					w := l.spare.next()
+					w.key, w.object = k, l.spare.copyOf(h)
+					l.set(w)
+					want.Apply([]state.Write{{Key: k, Value: h.Encode()}})
+				}
+				if rng.Intn(4) == 0 {
+					k = fmt.Append(nil, "id-", rng.Intn(len(headers)))
+					got, ok, _ := l.Get(k)
+					if expected, is, _ := want.Get(k); ok != is || !bytes.Equal(got, expected) {
+						t.Fatalf("seed %d: %q is %x, %v; want %x, %v", seed, k, got, ok, expected, is)
+					}
+				}
+			}
+			for _, w := range l.log {
+				below.set(w)
+			}
+			l.reset()
+			if rng.Intn(8) == 0 {
+				if got, expected := listed(below, []byte("id"), []byte("ie")), listed(want, []byte("id"), []byte("ie")); !slices.Equal(got, expected) {
+					t.Fatalf("seed %d: %v, want %v", seed, got, expected)
+				}
+			}
+		}
+		size := 0
+		below.ordered(func(w *write) {
+			if v := w.asWrite(); v.Value != nil {
+				size += len(v.Value)
+			}
+		})
+		if below.bytes < size {
+			t.Errorf("seed %d: the layer counts %d bytes of %d", seed, below.bytes, size)
+		}
+	}
+}

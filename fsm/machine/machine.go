@@ -62,6 +62,7 @@ type Machine struct {
 	applied  uint64
 	checksum uint64
 	summed   []byte // memory of sum
+	encoded  []byte // of sum, too: a header
 	feature  uint64
 	// cut is the cut that the partition is in, entering the one that it enters at the end of the entry; 0: none.
 	cut, entering cut.Number
@@ -219,7 +220,7 @@ func (m *Machine) Writes() []state.Write {
 }
 
 func (w *write) asWrite() state.Write {
-	v := w.value
+	v := w.content()
 	if w.removed {
 		v = nil
 	} else if v == nil {
@@ -241,7 +242,7 @@ func (m *Machine) Written(key []byte) (value []byte, there, written bool) {
 	if w == nil {
 		return nil, false, false
 	}
-	return w.value, !w.removed, true
+	return w.content(), !w.removed, true
 }
 
 // WrittenWithin lists those of Writes with keys in [lower, upper), as Written does.
@@ -408,6 +409,11 @@ func (m *Machine) mustOwn(ns, objectID string) *api.Error {
 // sum continues the checksum over one mutation.
 func (m *Machine) sum(w *write) {
 	const most = 4 << 10 // a larger value is not copied
+	value := w.value
+	if h := w.header(); h != nil {
+		m.encoded = h.Append(m.encoded[:0])
+		value = m.encoded
+	}
 	b := binary.BigEndian.AppendUint64(m.summed[:0], m.checksum)
 	b = binary.BigEndian.AppendUint64(b, uint64(len(w.key)))
 	if w.removed {
@@ -416,15 +422,15 @@ func (m *Machine) sum(w *write) {
 		b = append(b, 0)
 	}
 	b = append(b, w.key...)
-	if m.summed = b; len(w.value) <= most {
-		m.summed = append(b, w.value...)
+	if m.summed = b; len(value) <= most {
+		m.summed = append(b, value...)
 		m.checksum = xxhash.Sum64(m.summed)
 		return
 	}
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.Write(b)
-	_, _ = d.Write(w.value)
+	_, _ = d.Write(value)
 	m.checksum = d.Sum64()
 }
 

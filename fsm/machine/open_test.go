@@ -33,7 +33,10 @@ func later(w *world) *view {
 // refused commands, after restarts of the replica, and when the journal gets its rows later.
 func TestOpenReadsAsRows(t *testing.T) {
 	large := strings.Repeat("x", state.InlineBytes)
+	long := strings.Repeat("x", 2000) // its header is encoded when it is read
 	for _, story := range [][]string{
+		{"step s -> " + long, "step t -> y", "wait s timeout=400", "signal", "step u -> " + long, "return x"},
+		{"child g " + long + "; await 0", "child", "step s -> " + long, "cancel", "step t -> y", "cancelled ok"},
 		{"sleep 50; await 0", "wake", "step s -> x", "random 8; time 5", "step t -> y", "return x"},
 		{"wait s timeout=400", "signal", "step t -> y", "return x"},
 		{"signal", "wait s timeout=400", "fail app:no"},

@@ -132,7 +132,7 @@ func (c *readCache) written(w *write) {
 	case w.object != nil:
 		c.keep(w.key, cachedValue{object: w.object, present: true, size: objectCost + len(w.value)})
 	default:
-		c.keep(w.key, cachedValue{value: bytes.Clone(w.value), present: true, size: len(w.value)})
+		c.keep(w.key, cachedValue{value: bytes.Clone(w.content()), present: true, size: len(w.value)})
 	}
 }
 

@@ -168,13 +168,19 @@ func (t *txn) commit(fx *Effects) {
 	t.ready = t.ready[:0]
 }
 
-// putHeader writes a header as it is in memory.
+// putHeader writes a header as it is in memory. One with a long journal is seldom read before the next commit replaces it, so it is
+// encoded when it is: a fan-out of 20 would copy its journal twenty times.
 func (t *txn) putHeader(ex *execution) {
-	const others = 512 // about the most that its other fields take
+	const long = arenaChunk / 8
 	key := t.of(keys.Header, ex.ns, ex.h.ID)
-	if n := len(ex.h.Open) + len(ex.h.Inline) + others; n > arenaChunk/8 {
+	switch n := headerSize(&ex.h); {
+	case len(ex.h.Open) > long:
+		w := t.spare.next()
+		w.key, w.object = key, t.spare.copyOf(&ex.h)
+		t.set(w)
+	case n > long:
 		t.put(key, ex.h.Append(make([]byte, 0, n))) // it would grow beyond the arena's chunk, by more than it needs
-	} else {
+	default:
 		t.put(key, t.m.arena.close(ex.h.Append(t.m.arena.open())))
 	}
 	ex.dirty = false
