@@ -346,12 +346,20 @@ func (s *Store) locked(fn func(present, state.Reader) error) error {
 // short runs fn on the state as of one moment: at first beside what is applied, then instead of it. It may run fn several times, and
 // fn must return the errors of its reads.
 func (s *Store) short(fn func(present, state.Reader) error) error {
+	if err := s.beside(fn); !errors.Is(err, errChanged) {
+		return err
+	}
+	return s.locked(fn)
+}
+
+// beside tries steady some times. It fails with errChanged if entries were applied or stored meanwhile each time.
+func (s *Store) beside(fn func(present, state.Reader) error) (err error) {
 	for range steadyTries {
-		if err := s.steady(fn); !errors.Is(err, errChanged) {
+		if err = s.steady(fn); !errors.Is(err, errChanged) {
 			return err
 		}
 	}
-	return s.locked(fn)
+	return err
 }
 
 // Peek is View for reads of few rows, some thousands at most: it takes no snapshot, and stores nothing. It may run fn again. fn must
@@ -390,7 +398,7 @@ func (s *Store) Learn() (more bool, err error) {
 	return more, err
 }
 
-// queryShort is Query without a snapshot, by steady, locked or short.
+// queryShort is Query without a snapshot, by steady, beside, locked or short.
 func (s *Store) queryShort(by func(func(present, state.Reader) error) error, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = by(func(now present, r state.Reader) (err error) {
 		index = now.index
@@ -401,6 +409,9 @@ func (s *Store) queryShort(by func(func(present, state.Reader) error) error, q *
 	})
 	return reply, index, err
 }
+
+// isScan reports whether a query reads no row, most often, and perhaps many. A leader looks each second for schedules that are due.
+func isScan(q *commandv1.Query) bool { return q.GetSchedules().GetDueMs() != 0 }
 
 // isShort reports whether a query reads few rows: a page of a journal at most.
 func isShort(q *commandv1.Query) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -389,7 +390,11 @@ func TestPendingReads(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			for _, q := range shortQueries(t, s) {
+			if st, err := store.Status(); err != nil || st.Applied != s.last(60) {
+				t.Errorf("the status is %+v, %v", st, err)
+			}
+			due := &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_Schedules{Schedules: &perdurev1.SearchSchedulesRequest{Namespace: ns, DueMs: math.MaxInt64}}}
+			for _, q := range append(shortQueries(t, s), due) {
 				reply, index, err := store.Query(q)
 				if err != nil || index != s.last(60) {
 					t.Fatalf("at %d: %v", index, err)
@@ -399,7 +404,7 @@ func TestPendingReads(t *testing.T) {
 				}
 			}
 			if stored != 1 {
-				t.Errorf("short queries have stored %d batches", stored-1)
+				t.Errorf("short queries and the status have stored %d batches", stored-1)
 			}
 			if storing {
 				// As a disk that is full holds it up.

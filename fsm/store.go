@@ -395,8 +395,12 @@ func (s *Store) damaged(err error) error {
 
 // Query answers a read of the applied state at the machine's clock, and returns the state's index.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
-	if isShort(q) {
-		if reply, index, err = s.queryShort(s.short, q); err == nil {
+	by := s.short
+	if isScan(q) {
+		by = s.beside
+	}
+	if isScan(q) || isShort(q) {
+		if reply, index, err = s.queryShort(by, q); err == nil {
 			return reply, index, nil
 		}
 		// A snapshot says what is wrong.
@@ -425,9 +429,9 @@ type Status struct {
 	ClockMS  int64
 }
 
-// Status reads the store's own values.
+// Status reads the store's own values. It stores nothing: members ask each other for it each second.
 func (s *Store) Status() (st Status, err error) {
-	err = s.View(func(r state.Reader) error {
+	err = s.Peek(func(r state.Reader) error {
 		st, err = status(r)
 		return err
 	})
