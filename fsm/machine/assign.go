@@ -183,18 +183,26 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 func (t *txn) scanQueue(q state.Queue, prefix []byte, fn func(key, value []byte) bool) {
 	from, to := keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix)
 	if n := t.pending(q); n <= len(t.m.batch.families[keys.Ready].writes) {
-		places := slices.DeleteFunc(t.m.batch.within(from, to), func(w *write) bool {
-			own := t.find(w.key)
-			return w.removed || own != nil && own.removed
-		})
+		places := t.m.places[:0]
+		for _, w := range t.m.batch.span(byte(keys.Ready), from, to) {
+			if w.removed || w.void {
+				continue
+			}
+			if own := t.find(w.key); own == nil || !own.removed {
+				places = append(places, w)
+			}
+		}
+		t.m.places = places
 		if len(places) == n {
 			for _, w := range places {
 				if !fn(w.key, w.content()) {
-					return
+					break
 				}
 			}
+			clear(places)
 			return
 		}
+		clear(places)
 	}
 	t.scan(from, to, fn)
 }

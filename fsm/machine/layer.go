@@ -62,7 +62,9 @@ func headerSize(h *state.Header) int {
 // mutations. The order of keys, which few commands need, is made for a scan, and for what is stored. It owns the keys and
 // values that are put.
 type layer struct {
-	below    state.Reader
+	below state.Reader
+	// base: nothing is written to the layer while it is scanned, as to that of an entry, above which are those of commands.
+	base     bool
 	table    writeTable
 	log      []*write
 	families [256]familyWrites
@@ -77,6 +79,13 @@ type layer struct {
 
 func newLayer(below state.Reader) *layer {
 	return &layer{below: below, spare: &spareWrites{}}
+}
+
+// baseOf is a layer for entries, see base.
+func baseOf(below state.Reader) *layer {
+	l := newLayer(below)
+	l.base = true
+	return l
 }
 
 // above is a new layer above l, whose writes move to l.
@@ -230,22 +239,13 @@ func (l *layer) ordered(fn func(*write)) {
 // within lists the writes with keys in [lower, upper), in order.
 func (l *layer) within(lower, upper []byte) (out []*write) {
 	families := l.used
-	if len(lower) > 0 && len(upper) > 0 && (lower[0] == upper[0] || lower[0]+1 == upper[0] && len(upper) == 1) {
-		if len(l.families[lower[0]].writes) == 0 {
-			return nil
-		}
-		families = lower[:1]
+	if family, one := familyOf(lower, upper); one {
+		families = []byte{family}
 	} else {
 		slices.Sort(families)
 	}
 	for _, family := range families {
-		all := l.families[family].ordered()
-		from, _ := slices.BinarySearchFunc(all, lower, compareKey)
-		to := len(all)
-		if upper != nil {
-			to, _ = slices.BinarySearchFunc(all, upper, compareKey)
-		}
-		for _, w := range all[from:max(from, to)] {
+		for _, w := range l.span(family, lower, upper) {
 			if !w.void {
 				out = append(out, w)
 			}
@@ -254,12 +254,39 @@ func (l *layer) within(lower, upper []byte) (out []*write) {
 	return out
 }
 
+// familyOf is the family of all keys in [lower, upper); one is false if they may be of several.
+func familyOf(lower, upper []byte) (family byte, one bool) {
+	if len(lower) > 0 && len(upper) > 0 && (lower[0] == upper[0] || lower[0]+1 == upper[0] && len(upper) == 1) {
+		return lower[0], true
+	}
+	return 0, false
+}
+
+// span is the writes of a family with keys in [lower, upper), in order, void ones among them. It is valid until the layer's next write.
+func (l *layer) span(family byte, lower, upper []byte) []*write {
+	if len(l.families[family].writes) == 0 {
+		return nil
+	}
+	all := l.families[family].ordered()
+	from, _ := slices.BinarySearchFunc(all, lower, compareKey)
+	to := len(all)
+	if upper != nil {
+		to, _ = slices.BinarySearchFunc(all, upper, compareKey)
+	}
+	return all[from:max(from, to)]
+}
+
 // Scan merges the layer's writes with the Reader below.
 func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	if len(l.log) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}
-	mine := l.within(lower, upper)
+	var mine []*write
+	if family, one := familyOf(lower, upper); one && l.base {
+		mine = l.span(family, lower, upper)
+	} else {
+		mine = l.within(lower, upper)
+	}
 	if len(mine) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}

@@ -24,6 +24,7 @@ func TestLayerIsTheStateWithItsWrites(t *testing.T) {
 			want.Apply(w)
 		}
 		l := newLayer(below)
+		l.base = seed%2 == 0
 		for round := range 6 {
 			for range rng.Intn(200) {
 				k, v := key(), fmt.Append(nil, rng.Int())

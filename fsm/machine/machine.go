@@ -61,8 +61,9 @@ type Machine struct {
 	clock    int64
 	applied  uint64
 	checksum uint64
-	summed   []byte // memory of sum
-	encoded  []byte // of sum, too: a header
+	summed   []byte   // memory of sum
+	encoded  []byte   // of sum, too: a header
+	places   []*write // memory of scanQueue
 	feature  uint64
 	// cut is the cut that the partition is in, entering the one that it enters at the end of the entry; 0: none.
 	cut, entering cut.Number
@@ -133,7 +134,7 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	if err := reads.absences.step(below); err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, reads: reads, batch: newLayer(reads), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
+	m := &Machine{cfg: cfg, reads: reads, batch: baseOf(reads), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
 		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{},
 		pinned: map[state.Queue][]string{}, digests: map[state.Queue]state.Digests{}}
 	m.txn = newTxn(m)

@@ -10,7 +10,7 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/reads.go", Rule: "read cache: what is overwritten is not answered",
-		From: `c.keep(w.key, cachedValue{value: bytes.Clone(w.value), present: true, size: len(w.value)})`, To: `_ = bytes.Clone(w.value)`, Tests: "TestReadCacheAnswersAsBelow",
+		From: `c.keep(w.key, cachedValue{value: bytes.Clone(w.content()), present: true, size: len(w.value)})`, To: `_ = bytes.Clone(w.value)`, Tests: "TestReadCacheAnswersAsBelow",
 	},
 	{
 		File: "fsm/machine/reads.go", Rule: "read cache: a value too large for it replaces the cached one",
@@ -23,6 +23,10 @@ var memoryBugs = []mutation.Bug{
 	{
 		File: "fsm/machine/layer.go", Rule: "decoded objects: a write replaces the former object",
 		From: `w.value, w.object, w.removed = x.value, x.object, x.removed`, To: `w.value, w.removed = x.value, x.removed`, Tests: "TestReplicasAgree",
+	},
+	{
+		File: "fsm/machine/layer.go", Rule: "layer: a header is encoded as it was when it was put",
+		From: `*c = *h`, To: `c = h`, Tests: "TestLayerEncodesHeadersLate",
 	},
 	{
 		File: "fsm/machine/layer_index.go", Rule: "layer: a fresh key that was removed is absent",
