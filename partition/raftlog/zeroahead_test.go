@@ -71,6 +71,7 @@ func appendAll(t *testing.T, f vfs.File, pieces, size int) (all []byte) {
 	t.Helper()
 	for n := range pieces {
 		piece := bytes.Repeat([]byte{byte(n%250 + 1)}, size)
+		all = append(all, piece...) // Write may change piece, with the race detector
 		if _, err := f.Write(piece); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,6 @@ func appendAll(t *testing.T, f vfs.File, pieces, size int) (all []byte) {
 		if err := sync(); err != nil {
 			t.Fatalf("sync %d: %v", n, err)
 		}
-		all = append(all, piece...)
 	}
 	return all
 }
