@@ -19,9 +19,9 @@ const (
 	zeroAfter = 4
 )
 
-// zeros are written page by page: Linux keeps what is written at once in one large folio, and each later write to a part of that would
+// pageBytes are written at once: Linux keeps what is written at once in one large folio, and each later write to a part of that would
 // count, and be looked through, as a write of the whole.
-var zeros [4 << 10]byte
+const pageBytes = 4 << 10
 
 // zeroAheadFS fills write-ahead logs with zeros before records get there. A sync that makes a file longer writes the file's size, too,
 // which is a second write to the disk, one after the other, and on a journaling file system a third. Pebble reuses the files of logs, but
@@ -105,9 +105,10 @@ func (f *zeroAheadFile) extend() error {
 	if f.small < zeroAfter {
 		return nil
 	}
+	zeros := make([]byte, pageBytes)
 	for to := f.end + zeroBytes; f.size < to; {
-		page := int64(len(zeros)) - f.size%int64(len(zeros))
-		n, err := f.WriteAt(zeros[:min(page, to-f.size)], f.size)
+		clear(zeros) // a file system of tests changes what it was given
+		n, err := f.WriteAt(zeros[:min(pageBytes-f.size%pageBytes, to-f.size)], f.size)
 		f.size += int64(n)
 		if errors.Is(err, syscall.ENOSPC) {
 			f.small = 0
