@@ -129,7 +129,7 @@ func TestZeroAhead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := old.Write(rest); err != nil {
+				if _, err := old.Write(bytes.Clone(rest)); err != nil {
 					t.Fatal(err)
 				}
 				if err := old.Close(); err != nil {
