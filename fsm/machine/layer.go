@@ -63,7 +63,7 @@ func headerSize(h *state.Header) int {
 // values that are put.
 type layer struct {
 	below state.Reader
-	// base: nothing is written to the layer while it is scanned, as to that of an entry, above which are those of commands.
+	// base: the layer is an entry's, which gets no write during a scan. A command writes to a layer above it, during scans, too.
 	base     bool
 	table    writeTable
 	log      []*write
@@ -81,7 +81,7 @@ func newLayer(below state.Reader) *layer {
 	return &layer{below: below, spare: &spareWrites{}}
 }
 
-// baseOf is a layer for entries, see base.
+// baseOf is a layer for the writes of entries; see layer.base.
 func baseOf(below state.Reader) *layer {
 	l := newLayer(below)
 	l.base = true

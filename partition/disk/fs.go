@@ -189,6 +189,9 @@ func (p *waitingFile) WriteAt(b []byte, at int64) (written int, err error) {
 	return written, err
 }
 
+// TryWriteAt is WriteAt for what need not be written: it fails on a full disk, and takes nothing of the reserve.
+func (p *waitingFile) TryWriteAt(b []byte, at int64) (int, error) { return p.File.WriteAt(b, at) }
+
 // table is a file whose writes fail while there is space left for others.
 type table struct {
 	vfs.File

@@ -38,7 +38,7 @@ func newSmallDisk(free int64) *smallDisk {
 			return nil
 		}
 		switch op.Kind {
-		case errorfs.OpFileWrite, errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpMkdirAll:
+		case errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpMkdirAll:
 			d.failed.Add(1)
 			return syscall.ENOSPC
 		}
@@ -317,6 +317,35 @@ func TestLogWriteWaits(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTryWriteAt: a write that need not be fails on a full disk at once, and the reserve stays.
+func TestTryWriteAt(t *testing.T) {
+	d := newSmallDisk(1 << 30)
+	g := d.guard(1 << 20)
+	g.Run()
+	defer g.Close()
+	f, err := g.FS().Create("000001.log", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := f.(interface {
+		TryWriteAt(b []byte, at int64) (int, error)
+	})
+	if n, err := try.TryWriteAt([]byte("abc"), 2); n != 3 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	eventually(t, "the reserve", func() bool { return g.Status().Held })
+	d.full.Store(true)
+	if n, err := try.TryWriteAt([]byte("def"), 5); n != 0 || !IsFull(err) {
+		t.Errorf("on a full disk: %d bytes, %v", n, err)
+	}
+	if st := g.Status(); st.Waiting != 0 || !st.Held {
+		t.Errorf("%+v: it waits, or the reserve is gone", st)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

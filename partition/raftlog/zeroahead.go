@@ -28,7 +28,7 @@ const pageBytes = 4 << 10
 // a log file is 64 MiB, so most of what a store writes in its first hour would go to new ones. Pebble preallocates the space, which
 // leaves the size to be written, and the blocks to be marked as written.
 //
-// What follows the last record is no record then, as in a file that is reused.
+// Readers take a zero where a record would begin for the end of the log, as they do old bytes in a file that is reused.
 type zeroAheadFS struct{ vfs.FS }
 
 // Create implements vfs.FS.
@@ -58,7 +58,12 @@ func zeroAhead(name string, f vfs.File, err error) (vfs.File, error) {
 	return &zeroAheadFile{File: f, size: info.Size()}, nil
 }
 
-// zeroAheadFile is a write-ahead log. One goroutine at a time writes and syncs it.
+// A tryWriter is a file whose other writes wait for space, as those of package disk do.
+type tryWriter interface {
+	TryWriteAt(b []byte, at int64) (int, error)
+}
+
+// zeroAheadFile is a write-ahead log. Its Write, Sync and SyncData are for one goroutine at a time.
 type zeroAheadFile struct {
 	vfs.File
 	// size is the file's, end is where the next write goes, and synced where it went after the last sync.
@@ -105,12 +110,16 @@ func (f *zeroAheadFile) extend() error {
 	if f.small < zeroAfter {
 		return nil
 	}
+	write := f.WriteAt
+	if below, waits := f.File.(tryWriter); waits {
+		write = below.TryWriteAt
+	}
 	zeros := make([]byte, pageBytes)
 	for to := f.end + zeroBytes; f.size < to; {
 		clear(zeros) // a file system of tests changes what it was given
-		n, err := f.WriteAt(zeros[:min(pageBytes-f.size%pageBytes, to-f.size)], f.size)
+		n, err := write(zeros[:min(pageBytes-f.size%pageBytes, to-f.size)], f.size)
 		f.size += int64(n)
-		if errors.Is(err, syscall.ENOSPC) {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 			f.small = 0
 			return nil // what the sync is for is written
 		}

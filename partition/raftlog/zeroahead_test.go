@@ -54,6 +54,36 @@ func (f *sizeFile) WriteAt(b []byte, at int64) (int, error) {
 	return f.File.WriteAt(b, at)
 }
 
+// waitingFS is a full disk: its files' WriteAt would wait for space for ever.
+type waitingFS struct{ vfs.FS }
+
+func (fs waitingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, category)
+	return waitingFile{f}, err
+}
+
+type waitingFile struct{ vfs.File }
+
+func (waitingFile) WriteAt([]byte, int64) (int, error) { panic("it would wait") }
+
+func (waitingFile) TryWriteAt([]byte, int64) (int, error) { return 0, syscall.ENOSPC }
+
+// TestZeroAheadDoesNotWait: on a full disk zeros are left out, where other writes wait for space.
+func TestZeroAheadDoesNotWait(t *testing.T) {
+	fs := vfs.NewMem()
+	f, err := zeroAheadFS{waitingFS{fs}}.Create("000004.log", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := appendAll(t, f, 3*zeroAfter, 100)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, fs, "000004.log"); !bytes.Equal(got, all) {
+		t.Errorf("the log has %d bytes, not the %d that were written", len(got), len(all))
+	}
+}
+
 // growths counts how often the size changed from one sync to the next.
 func (fs *sizeFS) growths() (n int) {
 	last := int64(0)
