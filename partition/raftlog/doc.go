@@ -10,7 +10,8 @@
 // implemented above the driver, so both obey the same ones; logtest.Run tests each.
 //
 //   - Pebble: one store for all groups. Concurrent StoreLogs of different groups meet in Pebble's commit
-//     pipeline and share one fsync, which is why a node uses one store and not one per group.
+//     pipeline and share one fsync, which is why a node uses one store and not one per group. The end of its
+//     write-ahead log is filled with zeros ahead of the records, so that a sync need not write the file's size.
 //   - boltdb: one raft-boltdb/v2 file per group. Reasonable for one or two groups.
 //
 // # Rules
