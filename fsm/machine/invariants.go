@@ -87,13 +87,13 @@ func (t *txn) awaitsPending(ex *execution) bool {
 
 // checkWritten checks what the transaction has written by the invariants of the recovery protocol.
 func (t *txn) checkWritten() error {
-	for _, w := range t.log {
+	for _, w := range t.table.log {
 		if _, there := (state.Must{From: t.below}).Get(w.key); w.fresh && there {
 			return &audit.InvariantError{ID: string(w.key), Rule: "fresh_key", Detail: "a write counts as the key's first one, and there is a value"}
 		}
 	}
 	return t.m.invariants.Check(t, t.now, func(yield func(key []byte, removed bool) bool) {
-		for _, w := range t.log {
+		for _, w := range t.table.log {
 			if !w.void && !yield(w.key, w.removed) {
 				return
 			}

@@ -66,7 +66,6 @@ type layer struct {
 	// base: the layer is an entry's, which gets no write during a scan. A command writes to a layer above it, during scans, too.
 	base     bool
 	table    writeTable
-	log      []*write
 	families [256]familyWrites
 	// used are the families with writes.
 	used []byte
@@ -99,8 +98,8 @@ type spareWrites struct {
 	headers []*state.Header
 }
 
-// mostSpare bounds the used writes that are kept for the next entries.
-const mostSpare = 4096
+// mostSpare bounds the used writes that are kept for the next entries: about as many as are stored together.
+const mostSpare = 10_000
 
 // next is an empty write.
 func (s *spareWrites) next() *write {
@@ -151,7 +150,7 @@ func (l *layer) reset() {
 	}
 	l.table.reset()
 	l.bytes, l.used = 0, l.used[:0]
-	l.log, l.puts = l.log[:0], [256]bool{}
+	l.puts = [256]bool{}
 }
 
 func (l *layer) Get(key []byte) ([]byte, bool, error) {
@@ -166,7 +165,7 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 
 // find is the layer's own write of a key; nil if there is none.
 func (l *layer) find(key []byte) *write {
-	if len(l.log) == 0 {
+	if len(l.table.log) == 0 {
 		return nil
 	}
 	return l.table.find(xxhash.Sum64(key), key)
@@ -205,7 +204,6 @@ func (l *layer) set(x *write) {
 	case w == nil:
 		x.added = !x.removed
 		l.table.put(x)
-		l.log = append(l.log, x)
 		f := &l.families[x.key[0]]
 		if len(f.writes) == 0 {
 			l.used = append(l.used, x.key[0])
@@ -278,7 +276,7 @@ func (l *layer) span(family byte, lower, upper []byte) []*write {
 
 // Scan merges the layer's writes with the Reader below.
 func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
-	if len(l.log) == 0 {
+	if len(l.table.log) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}
 	var mine []*write

@@ -126,7 +126,7 @@ func TestLayerEncodesHeadersLate(t *testing.T) {
 					}
 				}
 			}
-			for _, w := range l.log {
+			for _, w := range l.table.log {
 				below.set(w)
 			}
 			l.reset()
@@ -145,5 +145,27 @@ func TestLayerEncodesHeadersLate(t *testing.T) {
 		if below.bytes < size {
 			t.Errorf("seed %d: the layer counts %d bytes of %d", seed, below.bytes, size)
 		}
+	}
+}
+
+// TestLayerGrows puts keys of which pairs have one hash, and all have one tag, into a table that grows.
+func TestLayerGrows(t *testing.T) {
+	const keys = 3 * leastSlots
+	hashOf := func(n int) uint64 { return uint64(1 + n/2) }
+	key := func(n int) []byte { return fmt.Appendf(nil, "key-%d", n) }
+	l := newLayer(state.NewMemReader())
+	for n := range keys {
+		w := l.spare.next()
+		w.key, w.value, w.hash = key(n), key(n), hashOf(n)
+		l.set(w)
+		for m := range keys {
+			if w := l.table.find(hashOf(m), key(m)); (w != nil) != (m <= n) || w != nil && !bytes.Equal(w.value, key(m)) {
+				t.Fatalf("of %d writes, %s is %v", n+1, key(m), w)
+			}
+		}
+	}
+	l.reset()
+	if w := l.table.find(hashOf(0), key(0)); w != nil {
+		t.Errorf("a table after its reset has %v", w)
 	}
 }

@@ -214,7 +214,7 @@ func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
 	}
-	out := slices.Grow(m.writes[:0], len(m.batch.log))
+	out := slices.Grow(m.writes[:0], len(m.batch.table.log))
 	m.batch.ordered(func(w *write) { out = append(out, w.asWrite()) })
 	m.writes = out
 	return out
@@ -234,7 +234,7 @@ func (w *write) asWrite() state.Write {
 func (m *Machine) WriteBytes() int { return m.batch.bytes }
 
 // Pending is about how many keys Writes holds; 0 only if it holds none, and the machine has not stopped.
-func (m *Machine) Pending() int { return len(m.batch.log) }
+func (m *Machine) Pending() int { return len(m.batch.table.log) }
 
 // Written is the value of a key among Writes, which nothing changes. It is not there if Writes removes the key; written is
 // false if Writes does not contain it. Written must not be called during Apply.
@@ -257,7 +257,7 @@ func (m *Machine) WrittenWithin(lower, upper []byte) []state.Write {
 
 // Committed notes that the state below contains Writes now.
 func (m *Machine) Committed() {
-	for _, w := range m.batch.log {
+	for _, w := range m.batch.table.log {
 		if !w.void {
 			m.reads.written(w)
 		}

@@ -99,7 +99,7 @@ func (t *txn) idle() bool {
 			return false
 		}
 	}
-	return len(t.log) == 0 && len(t.entities) == 0 && len(t.posted) == 0 && t.level == 0 && t.sweepLeft == 0 && t.deadlines == state.DeadlineScan{}
+	return len(t.table.log) == 0 && len(t.entities) == 0 && len(t.posted) == 0 && t.level == 0 && t.sweepLeft == 0 && t.deadlines == state.DeadlineScan{}
 }
 
 // commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.
@@ -147,7 +147,7 @@ func (t *txn) commit(fx *Effects) {
 		t.m.deadlines[kind] = max(t.m.deadlines[kind], from)
 	}
 	var empty []byte
-	for _, w := range t.log {
+	for _, w := range t.table.log {
 		if !w.void {
 			if w.key[0] == byte(keys.Deadline) && !w.removed {
 				t.m.deadlines.Lower(w.key)

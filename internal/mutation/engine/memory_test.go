@@ -30,7 +30,15 @@ var memoryBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/layer_index.go", Rule: "layer: a fresh key that was removed is absent",
-		From: `w != nil && !w.void {`, To: `w != nil {`, Tests: "TestLayerIsTheStateWithItsWrites",
+		From: `s.at != 0 && !t.log[s.at-1].void {`, To: `s.at != 0 {`, Tests: "TestLayerIsTheStateWithItsWrites",
+	},
+	{
+		File: "fsm/machine/layer_index.go", Rule: "layer: a table that grows keeps every write",
+		From: `for t.slots[i].at != 0 {`, To: `for false {`, Tests: "TestLayerGrows",
+	},
+	{
+		File: "fsm/machine/layer_index.go", Rule: "layer: two keys with one tag are two keys",
+		From: `s.tag == tag && bytes.Equal(t.log[s.at-1].key, key)`, To: `s.tag == tag`, Tests: "TestLayerGrows",
 	},
 	{
 		File: "fsm/machine/layer_index.go", Rule: "layer: a scan sees the writes since the scan before",
