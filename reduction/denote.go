@@ -162,13 +162,15 @@ func compact(n int, arcs []arc) []arc {
 	if len(arcs) < n {
 		slices.Sort(arcs)
 	} else {
-		arcs = sortBy(n, sortBy(n, arcs, arc.to), arc.from) // both passes cost less than comparing
+		spare := make([]arc, len(arcs))
+		sortBy(n, spare, arcs, arc.to) // both passes cost less than comparing
+		sortBy(n, arcs, spare, arc.from)
 	}
 	return slices.Compact(arcs)
 }
 
-// sortBy sorts by one end, which is below n. Arcs with the same end keep their order.
-func sortBy(n int, arcs []arc, end func(arc) int32) []arc {
+// sortBy sorts arcs into out by one end, which is below n. Arcs with the same end keep their order.
+func sortBy(n int, out, arcs []arc, end func(arc) int32) {
 	next := make([]int32, n+1)
 	for _, a := range arcs {
 		next[end(a)+1]++
@@ -176,11 +178,9 @@ func sortBy(n int, arcs []arc, end func(arc) int32) []arc {
 	for i := range n {
 		next[i+1] += next[i]
 	}
-	out := make([]arc, len(arcs))
 	for _, a := range arcs {
 		e := end(a)
 		out[next[e]] = a
 		next[e]++
 	}
-	return out
 }

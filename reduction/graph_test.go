@@ -349,7 +349,7 @@ func TestRefusedGraphs(t *testing.T) {
 		return func() error { _, err := denote(Overlays(gs...), small); return err }
 	}
 	collected := func(n int, edges ...Edge) func() error {
-		return func() error { _, err := collect(names("n", n), edges, small); return err }
+		return func() error { _, err := collect(names("n", n), len(edges), slices.Values(edges), small); return err }
 	}
 	product := Connect(Vertices(names("a", 5)...), Vertices(names("b", 4)...))
 	list := Connect(Vertices(names("n", 3)...), Vertices(names("n", 12)[3:]...)).Edges()

@@ -1,6 +1,7 @@
 package reduction
 
 import (
+	"iter"
 	"slices"
 )
 
@@ -38,14 +39,23 @@ func Lower(g Graph) (*Relation, error) {
 // twice and an edge with an end that is not declared, and then every graph that [Lower] refuses. An edge may
 // be listed twice, for edges are a set.
 func Declare(nodes []NodeID, edges []Edge) (*Relation, error) {
-	d, err := collect(nodes, edges, ofARun)
+	return declared(nodes, len(edges), slices.Values(edges), ofARun)
+}
+
+// DeclareSeq is Declare for edges that are in no list. count is how many there are, or about so many.
+func DeclareSeq(nodes []NodeID, count int, edges iter.Seq[Edge]) (*Relation, error) {
+	return declared(nodes, count, edges, ofARun)
+}
+
+func declared(nodes []NodeID, count int, edges iter.Seq[Edge], lim limits) (*Relation, error) {
+	d, err := collect(nodes, count, edges, lim)
 	if err != nil {
 		return nil, err
 	}
 	return relate(d)
 }
 
-func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
+func collect(nodes []NodeID, count int, edges iter.Seq[Edge], lim limits) (denotation, error) {
 	if len(nodes) > lim.nodes {
 		return denotation{}, &TopologyError{Rule: RuleNodeLimit, Have: len(nodes), Max: lim.nodes}
 	}
@@ -57,17 +67,19 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 		}
 	}
 	d.number = numbers(d.ids)
-	d.arcs = make([]arc, len(edges))
+	d.arcs = make([]arc, 0, count)
 	look := lookup{nodes: nodes, number: d.number}
+	var former NodeID
 	var to int32
 	declared := false // the end that this edge shares with the one before, as most lists have it
-	for i, e := range edges {
+	for e := range edges {
 		from, ok := look.find(e.From)
 		if !ok {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
 		}
-		if i == 0 || e.To != edges[i-1].To {
+		if len(d.arcs) == 0 || e.To != former {
 			to, declared = d.number[e.To]
+			former = e.To
 		}
 		if !declared {
 			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.To, e.From}}
@@ -75,7 +87,7 @@ func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
 		if from == to {
 			return denotation{}, &TopologyError{Rule: RuleNoSelfEdge, Nodes: []NodeID{e.From}}
 		}
-		d.arcs[i] = arcOf(from, to)
+		d.arcs = append(d.arcs, arcOf(from, to))
 	}
 	d.arcs = compact(len(d.ids), d.arcs)
 	if len(d.arcs) > lim.edges {

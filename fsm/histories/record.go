@@ -168,11 +168,11 @@ func rowsOf(ns, tree string, rec *perdurev1.HistoryRecord, incarnation uint64) (
 		}
 		return one(keys.JournalEntry(ns, objectID, incarnation, e.Seq), journal.AppendEntry(nil, e)), nil
 	case *perdurev1.HistoryRecord_Graph:
-		spec, err := state.Deterministic.Marshal(k.Graph.GetGraph())
+		stored, err := state.EncodeGraph(k.Graph.GetGraph(), k.Graph.GetInput())
 		if err != nil {
 			return nil, form(objectID, "has a graph that is none: %v", err)
 		}
-		return one(keys.GraphOf(ns, objectID, incarnation), state.EncodeGraph(spec, k.Graph.GetInput())), nil
+		return one(keys.GraphOf(ns, objectID, incarnation), stored), nil
 	case *perdurev1.HistoryRecord_Node:
 		return one(keys.NodeOf(ns, objectID, incarnation, k.Node.GetNode()), nodeRow(k.Node).Encode()), nil
 	case *perdurev1.HistoryRecord_Signal:

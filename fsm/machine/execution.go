@@ -242,10 +242,10 @@ type birth struct {
 	key                  string
 	request              []byte
 	retry                state.Retry
-	// graph makes it a graph run, which has no task. spec is the graph's encoding; the other fields are for a
+	// graph makes it a graph run, which has no task. stored is its encoding with the input; the other fields are for a
 	// run that continues an earlier incarnation.
 	graph      *perdurev1.Graph
-	spec       []byte
+	stored     []byte
 	generation uint32
 	former     uint64
 	signals    []latch

@@ -168,8 +168,9 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			s.drop(keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 1))
 		}},
 		{"another input", audit.RuleGraph, "run", func(s *plot) {
-			_, spec, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
-			s.put(keys.GraphOf(ns, "run", run), state.EncodeGraph(spec, []byte("other")))
+			g, _, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
+			other, _ := state.EncodeGraph(g, []byte("other"))
+			s.put(keys.GraphOf(ns, "run", run), other)
 		}},
 		{"no node to continue with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DeadlineGraph, s.readHeader("many").GraphAt, ns, "many")) }},
 		{"a run that goes on for no reason", audit.RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineGraph, 5, ns, "run"), []byte{}) }},

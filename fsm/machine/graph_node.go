@@ -146,9 +146,9 @@ func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 	case *perdurev1.GraphNode_Http:
 		b.function = state.FunctionHTTP
 	case *perdurev1.GraphNode_Subgraph:
-		spec, err := state.Deterministic.Marshal(kind.Subgraph)
+		stored, err := state.EncodeGraph(kind.Subgraph, input)
 		t.mustNot(ex, err)
-		b.function, b.graph, b.spec = state.FunctionGraph, kind.Subgraph, spec
+		b.function, b.graph, b.stored = state.FunctionGraph, kind.Subgraph, stored
 	}
 	if b.graph == nil {
 		b.digest = t.digest(ex.ns, b.function, ex.h.Digest)

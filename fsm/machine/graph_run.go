@@ -228,7 +228,7 @@ func (t *txn) putRow(ex *execution, n int32, row state.NodeRow) {
 // putGraph stores the graph and input of a new graph run.
 func (t *txn) putGraph(ex *execution, b birth) {
 	t.level = state.LevelGraphs
-	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), state.EncodeGraph(b.spec, b.input))
+	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), b.stored)
 	if b.former == 0 {
 		t.firstRun(ex, b)
 	}

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -44,9 +46,11 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	if t.notifyingOperations(ns, h.ID) {
 		return nil, errNotifying(ns, h.ID)
 	}
-	g, spec, input, err := t.storedGraph(old)
+	key := keys.GraphOf(ns, h.ID, h.Incarnation)
+	stored, _ := t.get(key)
+	g, _, input, err := state.DecodeGraph(stored)
 	if err != nil {
-		state.PanicCorrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
+		state.PanicCorrupt("graph", key, err)
 	}
 	kept := t.keepNodes(old, len(g.Nodes))
 	signals := t.latches(old)
@@ -57,7 +61,7 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	}
 	ex, err := t.start(ns, birth{
 		id: h.ID, function: state.FunctionGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
-		request: h.StartRequest, graph: g, spec: spec, generation: h.Generation + 1, former: h.Incarnation, signals: signals,
+		request: h.StartRequest, graph: g, stored: slices.Clone(stored), generation: h.Generation + 1, former: h.Incarnation, signals: signals,
 	})
 	t.mustNot(old, err)
 	return &commandv1.Reply{Kind: &commandv1.Reply_RetryGraph{RetryGraph: &perdurev1.RetryGraphResponse{

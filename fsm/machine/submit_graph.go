@@ -28,12 +28,12 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 	if req.Graph == nil {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "there is no graph").With("namespace", ns).With("id", req.Id)
 	}
-	spec, err := state.Deterministic.Marshal(req.Graph)
+	stored, err := state.EncodeGraph(req.Graph, req.Input)
 	if err != nil {
 		return nil, bad(err)
 	}
 	if ex, ok := t.execution(ns, req.Id); ok {
-		if err := t.sameGraph(ex, spec, req.Input); err != nil {
+		if err := t.sameGraph(ex, stored); err != nil {
 			return nil, err
 		}
 		rid := cmd.GetRequest().GetId()
@@ -63,7 +63,7 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 	}
 	ex, err := t.start(ns, birth{
 		id: req.Id, function: state.FunctionGraph, input: req.Input, tags: wire.DecodeTags(req.Tags),
-		deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(), graph: req.Graph, spec: spec,
+		deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(), graph: req.Graph, stored: stored,
 	})
 	if err != nil {
 		return nil, ruleError(ns, err)
@@ -78,31 +78,27 @@ func submitted(ex *execution, created bool) *commandv1.Reply {
 }
 
 // sameGraph refuses a submission that differs from the one that created the run.
-func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
+func (t *txn) sameGraph(ex *execution, submitted []byte) *api.Error {
 	differs := ""
 	if ex.h.Kind != state.KindGraph {
 		differs = "function " + ex.h.Function
 	} else {
-		_, have, given, err := t.storedGraph(ex)
-		if err != nil {
-			state.PanicCorrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
-		}
-		switch {
-		case !bytes.Equal(have, spec):
-			differs = "another graph"
-		case !bytes.Equal(given, input):
-			differs = "another input"
-		default:
+		key := keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation)
+		stored, _ := t.get(key)
+		if bytes.Equal(stored, submitted) {
 			return nil
+		}
+		have, _, err := state.SplitGraph(stored)
+		if err != nil {
+			state.PanicCorrupt("graph", key, err)
+		}
+		differs = "another input"
+		if spec, _, _ := state.SplitGraph(submitted); !bytes.Equal(have, spec) {
+			differs = "another graph"
 		}
 	}
 	return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "execution %q was started before with %s", ex.h.ID, differs).
 		With("namespace", ex.ns).With("id", ex.h.ID)
-}
-
-func (t *txn) storedGraph(ex *execution) (graph *perdurev1.Graph, spec, input []byte, err error) {
-	b, _ := t.get(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation))
-	return state.DecodeGraph(b)
 }
 
 // functionsOf collects the functions that a graph names, with those of its subgraphs, each once, in order.

@@ -7,10 +7,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// DecodeGraph is the inverse of EncodeGraph. spec is the graph's encoding. It and input are parts of b.
 func DecodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
-	d := decoder{b: b}
-	spec, input = d.bytes(), d.bytes()
-	if err := d.end(); err != nil {
+	if spec, input, err = SplitGraph(b); err != nil {
 		return nil, nil, nil, err
 	}
 	graph = &perdurev1.Graph{}
@@ -20,27 +19,47 @@ func DecodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err erro
 	return graph, spec, input, nil
 }
 
+// SplitGraph is DecodeGraph without the graph.
+func SplitGraph(b []byte) (spec, input []byte, err error) {
+	d := decoder{b: b}
+	spec, input = d.bytes(), d.bytes()
+	if err := d.end(); err != nil {
+		return nil, nil, err
+	}
+	return spec, input, nil
+}
+
 // RelationOf is the topology of a graph.
 func RelationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
 	nodes := make([]reduction.NodeID, len(g.Nodes))
 	count := 0
-	for _, n := range g.Nodes {
-		count += len(n.After)
-	}
-	edges := make([]reduction.Edge, 0, count)
 	for i, n := range g.Nodes {
 		nodes[i] = reduction.NodeID(n.Id)
-		for _, before := range n.After {
-			edges = append(edges, reduction.Edge{From: reduction.NodeID(before), To: nodes[i]})
-		}
+		count += len(n.After)
 	}
-	return reduction.Declare(nodes, edges)
+	return reduction.DeclareSeq(nodes, count, func(yield func(reduction.Edge) bool) {
+		for i, n := range g.Nodes {
+			for _, before := range n.After {
+				if !yield(reduction.Edge{From: reduction.NodeID(before), To: nodes[i]}) {
+					return
+				}
+			}
+		}
+	})
 }
 
-// EncodeGraph is what is stored of a run's graph, given its encoding, and its input.
-func EncodeGraph(spec, input []byte) []byte {
-	e := encoder{b: make([]byte, 0, 16+len(spec)+len(input))}
-	e.bytes(spec)
+// EncodeGraph is what is stored of a run's graph and input.
+func EncodeGraph(g *perdurev1.Graph, input []byte) ([]byte, error) {
+	size := Deterministic.Size(g)
+	e := encoder{b: make([]byte, 0, 16+size+len(input))}
+	e.u64(uint64(size))
+	sized := Deterministic
+	sized.UseCachedSize = true
+	b, err := sized.MarshalAppend(e.b, g)
+	if err != nil {
+		return nil, err
+	}
+	e.b = b
 	e.bytes(input)
-	return e.b
+	return e.b, nil
 }

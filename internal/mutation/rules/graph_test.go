@@ -60,7 +60,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/submit_graph.go", Rule: "submit: another input under the same id is a conflict",
-		From: `case !bytes.Equal(given, input):`, To: `case len(given) != len(input):`, Tests: "TestGraphDiamond",
+		From: `if bytes.Equal(stored, submitted) {`, To: `if len(stored) == len(submitted) {`, Tests: "TestGraphDiamond",
 	},
 	{
 		File: "fsm/machine/submit_graph.go", Rule: "submit: functions of subgraphs must be known, too",
@@ -77,7 +77,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "expirations stay applied when the command is refused",
-		From: `return len(t.log) == 0 && len(t.entities)`, To: `return len(t.entities)`, Tests: "TestExpirationsOutlastRefusal",
+		From: `return len(t.table.log) == 0 && len(t.entities)`, To: `return len(t.entities)`, Tests: "TestExpirationsOutlastRefusal",
 	},
 	{
 		File: "fsm/machine/graph_run.go", Rule: "max_parallel: not one more",
