@@ -32,13 +32,16 @@ func (v *validator) inputs(l *level, i int) {
 	for _, p := range l.before(int32(i)) {
 		l.seen[p] = int32(i) + 1
 	}
-	names := make(map[string]int, len(inputs))
+	var names map[string]int
+	if len(inputs) > 1 {
+		names = make(map[string]int, len(inputs))
+	}
 	for j, in := range inputs {
 		v.enter(Step{Field: "inputs", Index: j})
-		v.name("input", in.GetName(), field("name"))
+		v.name("input", in.GetName(), "name")
 		if first, taken := names[in.GetName()]; taken && in.GetName() != "" {
 			v.report(RuleInputOnce, field("name"), "%s is the name of inputs[%d] already", quoted(in.GetName()), first)
-		} else {
+		} else if names != nil {
 			names[in.GetName()] = j
 		}
 		if why := badPath(in.GetPath()); why != "" {
@@ -64,7 +67,7 @@ func (v *validator) source(l *level, target, j int32, in *perdurev1.NodeInput) {
 			if l.seen[source] != target+1 {
 				l.wanted = append(l.wanted, query{source: source, target: target, input: j})
 			}
-			v.types(in, outputType(l.nodes[source]), "the output of "+in.GetNode()+" is declared as")
+			v.types(in, outputType(l.nodes[source]), func() string { return "the output of " + in.GetNode() + " is declared as" })
 		}
 	case *perdurev1.NodeInput_Value:
 		value := in.GetValue()
@@ -72,7 +75,7 @@ func (v *validator) source(l *level, target, j int32, in *perdurev1.NodeInput) {
 			v.report(RuleValue, field("value"), "the value is not JSON")
 			return
 		}
-		v.types(in, literalType(value), "the value is")
+		v.types(in, literalType(value), func() string { return "the value is" })
 	case *perdurev1.NodeInput_Run:
 		if !in.GetRun() {
 			v.report(RuleSource, field("run"), "false is no source; name a node, a value or the run")
@@ -97,17 +100,17 @@ func (v *validator) distant(l *level) {
 	}
 }
 
-// types compares the type that an input asks for with the declared type of its source.
-func (v *validator) types(in *perdurev1.NodeInput, declared perdurev1.ValueType, what string) {
+// types compares the type that an input asks for with the declared type of its source, which what names.
+func (v *validator) types(in *perdurev1.NodeInput, declared perdurev1.ValueType, what func() string) {
 	const anything = perdurev1.ValueType_VALUE_TYPE_ANY
 	switch {
 	case declared == anything:
 	case in.GetPath() != "":
 		if declared != perdurev1.ValueType_VALUE_TYPE_OBJECT && declared != perdurev1.ValueType_VALUE_TYPE_ARRAY {
-			v.report(RuleType, field("path"), "%s %s, which has no members", what, TypeName(declared))
+			v.report(RuleType, field("path"), "%s %s, which has no members", what(), TypeName(declared))
 		}
 	case in.GetType() != anything && in.GetType() != declared:
-		v.report(RuleType, field("type"), "%s %s, not %s", what, TypeName(declared), TypeName(in.GetType()))
+		v.report(RuleType, field("type"), "%s %s, not %s", what(), TypeName(declared), TypeName(in.GetType()))
 	}
 }
 

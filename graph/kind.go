@@ -34,7 +34,7 @@ func (v *validator) kind(n *perdurev1.GraphNode, depth int) {
 		step.Field = "function"
 		v.enter(step)
 		name := n.GetFunction().GetFunction()
-		v.name("function", name, field("function"))
+		v.name("function", name, "function")
 		if strings.HasPrefix(name, "$") {
 			v.report(RuleReserved, field("function"), "the name %s is reserved: it begins with '$'", quoted(name))
 		}
@@ -45,7 +45,7 @@ func (v *validator) kind(n *perdurev1.GraphNode, depth int) {
 	case *perdurev1.GraphNode_Signal:
 		step.Field = "signal"
 		v.enter(step)
-		v.name("signal", n.GetSignal().GetName(), field("name"))
+		v.name("signal", n.GetSignal().GetName(), "name")
 	case *perdurev1.GraphNode_Sleep:
 		step.Field = "sleep"
 		v.enter(step)

@@ -76,7 +76,7 @@ func item(name string, index int) FieldPath { return FieldPath{{Field: name, Ind
 // graph checks one graph, depth levels below the one that was submitted.
 func (v *validator) graph(g *perdurev1.Graph, depth int) {
 	if g.GetName() != "" {
-		v.name("graph", g.GetName(), field("name"))
+		v.name("graph", g.GetName(), "name")
 	}
 	nodes := g.GetNodes()
 	switch {
@@ -264,17 +264,17 @@ func (v *validator) known(name string, names map[int32]string, value int32) {
 	}
 }
 
-// name checks the name of a function, a signal, an input or a graph.
-func (v *validator) name(what, s string, at FieldPath) {
+// name checks the name of a function, a signal, an input or a graph, which is in the given field.
+func (v *validator) name(what, s, in string) {
 	switch {
 	case s == "":
-		v.report(RuleName, at, "the %s has no name", what)
+		v.report(RuleName, field(in), "the %s has no name", what)
 	case len(s) > MaxNameBytes:
-		v.report(RuleName, at, "the name has %d bytes, at most %d are allowed", len(s), MaxNameBytes)
+		v.report(RuleName, field(in), "the name has %d bytes, at most %d are allowed", len(s), MaxNameBytes)
 	case !utf8.ValidString(s):
-		v.report(RuleName, at, "the name is not valid UTF-8")
+		v.report(RuleName, field(in), "the name is not valid UTF-8")
 	case hasControl(s):
-		v.report(RuleName, at, "the name %s has a control character", quoted(s))
+		v.report(RuleName, field(in), "the name %s has a control character", quoted(s))
 	}
 }
 
