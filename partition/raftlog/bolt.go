@@ -117,13 +117,15 @@ func (d *boltDriver) write(group uint32, recs []record) (wait func() error, err 
 func (d *boltDriver) append(group uint32, restart bool, recs []record) error {
 	logs := make([]*raft.Log, len(recs))
 	for i, r := range recs {
-		logs[i] = &raft.Log{Index: r.index, Data: r.bytes}
+		data := make([]byte, r.size)
+		encodeEntry(data, entryKey(group, r.log.Index), r.log)
+		logs[i] = &raft.Log{Index: r.log.Index, Data: data}
 	}
 	return d.with(group, true, func(f *raftboltdb.BoltStore) error {
 		if restart {
 			// Two transactions. A crash between them leaves an empty log, which is sound: a snapshot covers
 			// the deleted entries, and the appended ones were not acknowledged.
-			if err := f.DeleteRange(0, recs[0].index-1); err != nil {
+			if err := f.DeleteRange(0, recs[0].log.Index-1); err != nil {
 				return err
 			}
 		}

@@ -1,9 +1,11 @@
 package raftlog
 
-// record is one encoded entry on its way to a driver.
+import "github.com/hashicorp/raft"
+
+// record is one entry on its way to a driver, which encodes it in place with encodeEntry.
 type record struct {
-	index uint64
-	bytes []byte // complete: body and checksum
+	log  *raft.Log
+	size int // encodedLen of it
 }
 
 // driver is the interface of a backend; the rules are implemented above it. Writes of one group are never

@@ -141,7 +141,7 @@ func (l *groupLog) append(a appending) error {
 	return nil
 }
 
-// appending is a checked and encoded append.
+// appending is a checked append.
 type appending struct {
 	// first is the log's first index after the append, last the last one's.
 	first, last uint64
@@ -150,7 +150,7 @@ type appending struct {
 	recs    []record
 }
 
-// prepare checks consecutive entries and encodes them. The caller holds wmu.
+// prepare checks consecutive entries. The caller holds wmu.
 func (l *groupLog) prepare(logs []*raft.Log) (a appending, err error) {
 	first, last, err := l.bounds()
 	if err != nil {
@@ -165,7 +165,7 @@ func (l *groupLog) prepare(logs []*raft.Log) (a appending, err error) {
 	case index > last+1:
 		a.restart, a.first = true, index
 	}
-	size := 0
+	a.recs = make([]record, len(logs))
 	for i, log := range logs {
 		if want := logs[0].Index + uint64(i); log.Index != want {
 			return a, &OrderError{Store: l.store.dir, Group: l.group, Last: want - 1, Index: log.Index}
@@ -173,17 +173,9 @@ func (l *groupLog) prepare(logs []*raft.Log) (a appending, err error) {
 		if n := len(log.Data) + len(log.Extensions); n > MaxEntryBytes {
 			return a, &TooLargeError{Store: l.store.dir, Group: l.group, Index: log.Index, Bytes: n}
 		}
-		size += encodedLen(log)
+		a.recs[i] = record{log, encodedLen(log)}
+		a.last = log.Index
 	}
-	recs, buf := make([]record, len(logs)), make([]byte, size)
-	key := entryKey(l.group, 0)
-	for i, log := range logs {
-		n := encodedLen(log)
-		putEntryKey(key, l.group, log.Index)
-		encodeEntry(buf[:n:n], key, log)
-		recs[i], buf = record{index: log.Index, bytes: buf[:n:n]}, buf[n:]
-	}
-	a.recs, a.last = recs, recs[len(recs)-1].index
 	return a, nil
 }
 

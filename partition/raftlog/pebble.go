@@ -132,21 +132,21 @@ func (d *pebbleDriver) write(group uint32, recs []record) (wait func() error, er
 func (d *pebbleDriver) entries(group uint32, restart bool, recs []record) (*pebble.Batch, error) {
 	size := 0
 	for _, r := range recs {
-		size += entryKeyLen + len(r.bytes) + 16
+		size += entryKeyLen + r.size + 16
 	}
 	b, err := d.batch(size)
 	if err != nil {
 		return nil, err
 	}
 	if restart {
-		if err := b.DeleteRange(entryKey(group, 0), entryKey(group, recs[0].index), nil); err != nil {
+		if err := b.DeleteRange(entryKey(group, 0), entryKey(group, recs[0].log.Index), nil); err != nil {
 			return nil, errors.Join(err, b.Close())
 		}
 	}
 	for _, r := range recs {
-		op := b.SetDeferred(entryKeyLen, len(r.bytes))
-		putEntryKey(op.Key, group, r.index)
-		copy(op.Value, r.bytes)
+		op := b.SetDeferred(entryKeyLen, r.size)
+		putEntryKey(op.Key, group, r.log.Index)
+		encodeEntry(op.Value, op.Key, r.log)
 		if err := op.Finish(); err != nil {
 			return nil, errors.Join(err, b.Close())
 		}
