@@ -113,7 +113,7 @@ func (s *Store) applyOne(l *raft.Log) (res *machine.Result, err error) {
 }
 
 func commit(db *pebble.DB, writes []state.Write) error {
-	b := db.NewBatchWithSize(batchSize(writes))
+	b := db.NewBatchWithSize(batchSize(writes), pebble.WithMaxRetainedSizeBytes(2*pendingBytes))
 	for _, w := range writes {
 		var err error
 		if w.Value == nil {
