@@ -27,6 +27,9 @@ const (
 	pendingBytes = 2 << 20
 )
 
+// As many writes are used again: more keys than machine.SpareWrites do not compile.
+const _ = uint(machine.SpareWrites - pendingKeys)
+
 // pending guards a store's machine: an entry is applied, or a batch stored, by the goroutine that holds the turn, which
 // holds Store.mu, too.
 //

@@ -100,7 +100,7 @@ func (v *validator) distant(l *level) {
 	}
 }
 
-// types compares the type that an input asks for with the declared type of its source, which what names.
+// types compares the type that an input asks for with the declared type of its source; what names the source.
 func (v *validator) types(in *perdurev1.NodeInput, declared perdurev1.ValueType, what func() string) {
 	const anything = perdurev1.ValueType_VALUE_TYPE_ANY
 	switch {

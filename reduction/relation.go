@@ -39,16 +39,12 @@ func Lower(g Graph) (*Relation, error) {
 // twice and an edge with an end that is not declared, and then every graph that [Lower] refuses. An edge may
 // be listed twice, for edges are a set.
 func Declare(nodes []NodeID, edges []Edge) (*Relation, error) {
-	return declared(nodes, len(edges), slices.Values(edges), ofARun)
+	return DeclareSeq(nodes, len(edges), slices.Values(edges))
 }
 
 // DeclareSeq is Declare for edges that are in no list. count is how many there are, or about so many.
 func DeclareSeq(nodes []NodeID, count int, edges iter.Seq[Edge]) (*Relation, error) {
-	return declared(nodes, count, edges, ofARun)
-}
-
-func declared(nodes []NodeID, count int, edges iter.Seq[Edge], lim limits) (*Relation, error) {
-	d, err := collect(nodes, count, edges, lim)
+	d, err := collect(nodes, count, edges, ofARun)
 	if err != nil {
 		return nil, err
 	}

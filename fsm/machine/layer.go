@@ -98,8 +98,9 @@ type spareWrites struct {
 	headers []*state.Header
 }
 
-// mostSpare bounds the used writes that are kept for the next entries: about as many as are stored together.
-const mostSpare = 10_000
+// SpareWrites bounds the used writes that a machine keeps for the next entries. Whoever stores more keys together has their memory
+// allocated anew each time.
+const SpareWrites = 10_000
 
 // next is an empty write.
 func (s *spareWrites) next() *write {
@@ -139,7 +140,7 @@ func (s *spareWrites) takeHeader(w *write) {
 
 // take takes a write to which the caller does not refer afterwards.
 func (s *spareWrites) take(w *write) {
-	if *w = (write{}); len(s.used) < mostSpare {
+	if *w = (write{}); len(s.used) < SpareWrites {
 		s.used = append(s.used, w)
 	}
 }

@@ -264,7 +264,7 @@ func (m *Machine) Committed() {
 		m.batch.spare.take(w)
 	}
 	m.batch.reset()
-	if clear(m.writes); cap(m.writes) > mostSpare {
+	if clear(m.writes); cap(m.writes) > SpareWrites {
 		m.writes = nil
 	}
 	clear(m.committing.events)
