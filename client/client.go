@@ -218,6 +218,7 @@ func (c *Client) connect(addr string) (*node, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		// The client retries by itself, with its request ids; gRPC's own retries would hide what was sent.
 		grpc.WithDisableRetry(),
+		callstream.WithStatus(),
 		grpc.WithStatsHandler(sentProbe{}),
 	}
 	conn, err := grpc.NewClient(addr, slices.Concat(own, c.secure.dialOptions(addr, &c.opts), c.opts.DialOptions)...)

@@ -64,6 +64,7 @@ type pair struct {
 	grpc     *grpc.Server
 	stopping chan struct{}
 	stop     func() // closes it
+	listener *bufconn.Listener
 	conn     *grpc.ClientConn
 	// conns are the server's ends.
 	mu    sync.Mutex
@@ -85,13 +86,13 @@ func newPair(t *testing.T, check func(context.Context, *healthv1.HealthCheckRequ
 		desc.Streams[0].Handler = other
 	}
 	p.grpc.RegisterService(desc, p.server)
-	listener := bufconn.Listen(1 << 16)
-	go p.grpc.Serve(listener)
+	p.listener = bufconn.Listen(1 << 16)
+	go p.grpc.Serve(p.listener)
 	t.Cleanup(p.grpc.Stop)
 	var err error
-	p.conn, err = grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	p.conn, err = grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()), WithStatus(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := listener.DialContext(ctx)
+			conn, err := p.listener.DialContext(ctx)
 			if err == nil {
 				p.mu.Lock()
 				p.conns = append(p.conns, conn)

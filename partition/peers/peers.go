@@ -303,6 +303,7 @@ func Dial(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerKeepalive, Timeout: keepaliveTimeout}),
 		grpc.WithDisableRetry(),
+		callstream.WithStatus(),
 	)
 }
 

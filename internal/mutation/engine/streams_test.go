@@ -14,6 +14,10 @@ var streamBugs = []mutation.Bug{
 		From: `return c.sent, c.err`, To: `return false, c.err`, Tests: "TestCutStream",
 	},
 	{
+		File: "internal/callstream/unary.go", Rule: "stream of calls: a unary call cut before its request ends with a status",
+		From: `errors.Is(err, io.EOF)`, To: `false`, Tests: "TestCutTwice",
+	},
+	{
 		File: "internal/callstream/client.go", Rule: "stream of calls: an answer that comes twice is dropped",
 		From: `			delete(s.waiting, a.number)
 			c.answer = a`, To: `			c.answer = a`, Tests: "TestAnswersOfOthers",
