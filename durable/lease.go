@@ -77,11 +77,15 @@ func (k tokenKey) upTo(other tokenKey) bool {
 // gone covers entries that were dropped earlier: a task that was acquired after a moment not later than gone
 // may have been forgotten. It begins only after the cluster has confirmed it.
 type ended struct {
-	lasts  time.Duration
-	byExec map[execKey]endedToken
-	order  []endedToken // as they were added; one that was replaced since is skipped
-	bytes  int
-	gone   time.Time
+	lasts time.Duration
+	// byExec are the numbers of the latest tokens.
+	byExec map[execKey]uint64
+	// tokens are numbered as they were added: those from first on, before next, each at its number modulo the length, which is
+	// a power of two. One that was replaced since is skipped. 0 <= next - first <= 2*maxEnded + 1.
+	tokens      []endedToken
+	first, next uint64
+	bytes       int
+	gone        time.Time
 }
 
 type endedToken struct {
@@ -95,47 +99,50 @@ const (
 )
 
 func newEnded(lease time.Duration) *ended {
-	return &ended{lasts: 2 * lease, byExec: map[execKey]endedToken{}}
+	return &ended{lasts: 2 * lease, byExec: map[execKey]uint64{}, tokens: make([]endedToken, 16)}
 }
+
+// token is the one of a number.
+func (e *ended) token(n uint64) *endedToken { return &e.tokens[n&uint64(len(e.tokens)-1)] }
 
 // add notes that a token is finished with.
 func (e *ended) add(key tokenKey, now time.Time) {
-	if former, ok := e.byExec[key.exec()]; ok {
-		if key.upTo(former.key) && key != former.key {
+	if n, ok := e.byExec[key.exec()]; !ok {
+		e.bytes += len(key.namespace) + len(key.id)
+	} else if former := e.token(n).key; key.upTo(former) && key != former {
+		return
+	}
+	if e.next-e.first == uint64(len(e.tokens)) {
+		former := *e
+		e.tokens = make([]endedToken, 2*len(e.tokens))
+		for n := e.first; n < e.next; n++ {
+			*e.token(n) = *former.token(n)
+		}
+	}
+	*e.token(e.next) = endedToken{key, now}
+	e.byExec[key.exec()] = e.next
+	for e.next++; e.first < e.next; e.first++ {
+		first := e.token(e.first)
+		old := elapsed(first.at, now) > e.lasts
+		if !old && len(e.byExec) <= maxEnded && e.bytes <= maxEndedBytes && e.next-e.first <= 2*maxEnded {
 			return
 		}
-	} else {
-		e.bytes += len(key.namespace) + len(key.id)
-	}
-	token := endedToken{key, now}
-	e.byExec[key.exec()] = token
-	e.order = append(e.order, token)
-	for len(e.order) > 0 {
-		first := e.order[0]
-		current := e.byExec[first.key.exec()] == first
-		old := elapsed(first.at, now) > e.lasts
-		if current && !old && len(e.byExec) <= maxEnded && e.bytes <= maxEndedBytes {
-			if len(e.order) <= 2*maxEnded {
-				return
+		exec := first.key.exec()
+		if e.byExec[exec] == e.first { // else it was replaced
+			delete(e.byExec, exec)
+			e.bytes -= len(exec.namespace) + len(exec.id)
+			if !old && e.gone.Before(first.at) {
+				e.gone = first.at
 			}
-			// Replaced entries follow one that still counts.
 		}
-		e.order = e.order[1:]
-		if !current {
-			continue
-		}
-		delete(e.byExec, first.key.exec())
-		e.bytes -= len(first.key.namespace) + len(first.key.id)
-		if !old && e.gone.Before(first.at) {
-			e.gone = first.at
-		}
+		*first = endedToken{} // its strings
 	}
 }
 
 // has reports whether a token is finished with: it, or a later one of its execution.
 func (e *ended) has(key tokenKey) bool {
 	last, ok := e.byExec[key.exec()]
-	return ok && key.upTo(last.key)
+	return ok && key.upTo(e.token(last).key)
 }
 
 // covers reports whether every token that was acquired after a moment, and is finished with, is remembered.

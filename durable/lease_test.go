@@ -2,6 +2,8 @@ package durable
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +117,43 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// TestEndedTwin: random tokens are remembered, replaced and forgotten as by one that looks at all of them.
+func TestEndedTwin(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	now := time.UnixMilli(1_700_000_000_000)
+	e := newEnded(5 * time.Second)
+	type noted struct {
+		key  tokenKey
+		at   time.Time
+		last bool
+	}
+	var all []*noted
+	for range testkit.Choose(3_000, 20_000, 500_000) {
+		now = now.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+		key := token(fmt.Sprint(random.IntN(60)), uint64(random.IntN(3)), uint64(random.IntN(4)))
+		later := slices.ContainsFunc(all, func(o *noted) bool { return o.last && o.key.exec() == key.exec() && key.upTo(o.key) && key != o.key })
+		e.add(key, now)
+		if !later {
+			for _, o := range all {
+				o.last = o.last && o.key.exec() != key.exec()
+			}
+			all = append(all, &noted{key, now, true})
+			for len(all) > 0 && elapsed(all[0].at, now) > e.lasts { // only an added token makes others go
+				all = all[1:]
+			}
+		}
+		for range 4 {
+			asked := token(fmt.Sprint(random.IntN(60)), uint64(random.IntN(3)), uint64(random.IntN(4)))
+			want := slices.ContainsFunc(all, func(o *noted) bool { return o.last && o.key.exec() == asked.exec() && asked.upTo(o.key) })
+			if got := e.has(asked); got != want {
+				t.Fatalf("%v: %v, want %v", asked, got, want)
+			}
+		}
+	}
+}
+
 // The memory is bounded in entries and in bytes; what does not fit is not trusted any more.
 func TestEndedIsBounded(t *testing.T) {
 	t0 := time.UnixMilli(1_700_000_000_000)
@@ -131,8 +170,8 @@ func TestEndedIsBounded(t *testing.T) {
 		for i := range c.n {
 			e.add(token(c.id(i), 1, uint64(i)), t0.Add(time.Duration(i)*time.Millisecond))
 		}
-		if len(e.byExec) > maxEnded || e.bytes > maxEndedBytes || len(e.order) > 2*maxEnded {
-			t.Errorf("%s: %d entries, %d bytes, %d in order", c.what, len(e.byExec), e.bytes, len(e.order))
+		if len(e.byExec) > maxEnded || e.bytes > maxEndedBytes || e.next-e.first > 2*maxEnded || len(e.tokens) > 4*maxEnded {
+			t.Errorf("%s: %d entries, %d bytes, %d in order", c.what, len(e.byExec), e.bytes, e.next-e.first)
 		}
 		if !e.has(token(c.id(c.n-1), 1, uint64(c.n-1))) {
 			t.Errorf("%s: the last one is not there", c.what)

@@ -111,6 +111,14 @@ var leaseBugs = []mutation.Bug{
 		From: "\t\t\ts.t.secureLease()\n", To: "", Tests: "TestLeaseEndsBeforeTheStep TestSleptPastTheLease",
 	},
 	{
+		File: "durable/lease.go", Rule: "lease: what a worker has finished stays known when the memory for it grows",
+		From: `*e.token(n) = *former.token(n)`, To: `_ = former`, Tests: "TestEnded",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: a token that was replaced takes nothing with it",
+		From: `if e.byExec[exec] == e.first {`, To: `if true {`, Tests: "TestEnded",
+	},
+	{
 		File: "durable/lease.go", Rule: "lease: what a worker may have forgotten is not trusted",
 		From: `return !from.IsZero() && from.After(e.gone)`, To: `return !from.IsZero()`, Tests: "TestEndedIsBounded",
 	},
