@@ -4,8 +4,9 @@ import "time"
 
 const (
 	// learnPace is the rest after each piece that a node learns of the ids in its states: a fifth of a core reads, for half a
-	// minute after a start with a million executions.
+	// minute after a start with a million executions. busyPace is that of a busy node, whose requests gain less by it than they lose.
 	learnPace = 4 * time.Millisecond
+	busyPace  = 20 * time.Millisecond
 	// learnRest is how often a node looks whether there is more to learn.
 	learnRest = time.Second
 )
@@ -14,12 +15,16 @@ const (
 // earlier read the state.
 func (n *Node) learnIDs() {
 	defer close(n.learned)
+	load := newActivity(n)
 	for {
-		rest := learnRest
+		rest, pace := learnRest, learnPace
+		if load.busy() {
+			pace = busyPace
+		}
 		for _, r := range n.router.Replicas() {
 			if r.Learn() {
-				rest = learnPace
-				if !n.rest(learnPace) {
+				rest = pace
+				if !n.rest(pace) {
 					return
 				}
 			}

@@ -16,7 +16,7 @@ import (
 func newAuditor(n *Node) *auditor.Auditor {
 	return auditor.New(auditor.Options{
 		NodeID: n.identity.NodeID, Partitions: n.identity.Partitions, Share: n.cfg.AuditShare, Interval: n.cfg.AuditInterval,
-		Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
+		Busy: newActivity(n).busy, Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
 		Replicas: func() (out []auditor.Replica) {
 			for _, r := range n.router.Replicas() {
 				out = append(out, r)

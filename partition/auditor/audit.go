@@ -32,6 +32,8 @@ const (
 	// verifyPiece is for how long a verification holds one snapshot. A state that takes longer is checked on
 	// several: Pebble keeps what a snapshot sees, so one that is never let go fills the disk.
 	verifyPiece = time.Minute
+	// busyShare is the part of its share that the audit in the background takes while the node is busy.
+	busyShare = 0.25
 	// firstAudit is how soon after the start the background's first round begins, if the interval is longer.
 	firstAudit = 10 * time.Second
 	// auditProblems bounds the violations that an audit in the background keeps, verifyProblems those of a
@@ -65,6 +67,8 @@ type Options struct {
 	// beginning of one round the next begins, if that is over.
 	Share    float64
 	Interval time.Duration
+	// Busy reports whether requests compete with the audit in the background since the last call: it takes less then.
+	Busy     func() bool
 	Replicas func() []Replica
 	Clock    clock.Clock
 	Log      *slog.Logger
@@ -109,7 +113,8 @@ func (a *Auditor) pause(d time.Duration) bool {
 	}
 }
 
-// background audits one replica in pieces. After each it pauses for as long as keeps its work at the share.
+// background audits one replica in pieces. After each it pauses for as long as keeps its work at the share, or
+// below while the node is busy.
 func (a *Auditor) background(r Replica) {
 	begun := a.o.Clock.Now()
 	out := &perdurev1.ReplicaAudit{Partition: r.ID()}
@@ -117,7 +122,11 @@ func (a *Auditor) background(r Replica) {
 		started := a.o.Clock.Now()
 		return func() bool { return a.o.Clock.Now().Sub(started) >= auditPiece }
 	}, func(worked time.Duration) bool {
-		return a.pause(time.Duration(float64(worked) * auditOverhead * (1 - a.o.Share) / a.o.Share))
+		share := a.o.Share
+		if a.o.Busy() {
+			share *= busyShare
+		}
+		return a.pause(time.Duration(float64(worked) * auditOverhead * (1 - share) / share))
 	})
 	if err != nil {
 		return // the replica is halted or ends audits, or the node stops: the next round audits it

@@ -37,6 +37,14 @@ func (r *Replica) Status() *commandv1.ReplicaStatus {
 	return st
 }
 
+// Applied is the index of the last entry that Raft had applied; 0 before the replica runs. It does not block.
+func (r *Replica) Applied() uint64 {
+	if r.raft == nil {
+		return 0
+	}
+	return r.raft.AppliedIndex()
+}
+
 // caughtUpWithin is how many entries a replica may lack of its leader's log to count as caught up.
 const caughtUpWithin = 256
 

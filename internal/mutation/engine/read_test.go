@@ -79,6 +79,14 @@ var readBugs = []mutation.Bug{
 		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
 	},
 	{
+		File: "partition/auditor/audit.go", Rule: "audit: one in the background gives way to requests",
+		From: `share *= busyShare`, To: `share *= 1`, Tests: "TestShare",
+	},
+	{
+		File: "partition/activity.go", Rule: "activity: it counts the entries since it was last asked",
+		From: `a.at, a.last = now, applied`, To: `a.at = now`, Tests: "TestActivity",
+	},
+	{
 		File: "partition/learn.go", Rule: "learn: a node learns of each partition's ids",
 		From: "for _, r := range n.router.Replicas() {", To: "for _, r := range n.router.Replicas()[1:] {", Tests: "TestNodeLearnsIDs", Hangs: 5 * time.Second,
 	},
