@@ -481,6 +481,8 @@ func (t *activation) complete(out []byte, err error) {
 	if err != nil {
 		end.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureBy(t.codec, err)}}
 	}
+	t.leaveSlot()
+	t.w.functionReturned(t.hold)
 	if t.commit(commit{events: []*perdurev1.Event{end}, mayEnd: true, ends: true}) != nil {
 		t.acknowledge()
 		return

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -10,7 +11,8 @@ import (
 
 // A worker's capacity is Concurrency. Its ledger splits what no task has taken over the sessions:
 //
-//	busy + announced - overcommitted <= Concurrency
+//	busy - ending + announced - overcommitted <= Concurrency
+//	0 <= ending <= Concurrency
 //
 // unless nodes have delivered tasks again that the worker had lost. The functions below are called with the
 // worker's lock held.
@@ -69,9 +71,38 @@ func (w *Worker) announceLocked() {
 	if w.leaving.Load() {
 		return
 	}
-	if more := w.opts.Concurrency - w.busy - w.promised - (w.ledger.Announced() - w.ledger.Overcommitted()); more > 0 {
+	if more := w.opts.Concurrency + w.ending - w.busy - w.promised - (w.ledger.Announced() - w.ledger.Overcommitted()); more > 0 {
 		w.stepLocked(credit.Announced{N: more})
 	}
+}
+
+// endingLocked gives the credit of a hold out again whose function has returned, as the commit of its end is sent by s: the entry
+// that ends this task then assigns the next one. If the credit waited for the answer, each task of a busy worker would take two entries.
+func (w *Worker) endingLocked(t *hold, s *session) {
+	if !t.returned || t.ending || !t.busy || w.leaving.Load() || w.ending >= w.opts.Concurrency {
+		return
+	}
+	t.ending = true
+	w.ending++
+	if s == nil || !slices.Contains(w.sessions, s) || s.drained || !w.ledger.MayExtend() || !s.out.inBatches() {
+		w.announceLocked()
+		return
+	}
+	w.stepLocked(credit.Extended{Link: s.link, N: 1})
+	s.returned++
+}
+
+// returnedCredit is the message with the credit of endingLocked; nil if there is none. It follows the commits in a batch.
+func (s *session) returnedCredit() *perdurev1.WorkRequest {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	n := s.returned
+	if s.returned = 0; n == 0 {
+		return nil
+	}
+	s.w.lastCall++
+	return &perdurev1.WorkRequest{CallId: s.w.lastCall, Timestamp: s.w.timestamps.next(s.w.clock.Now()),
+		Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: uint32(n)}}}
 }
 
 func (s *session) signalCredit() {
@@ -105,12 +136,12 @@ func (s *session) sendCredit(ctx context.Context) {
 }
 
 // grantable is the credit that a message may grant when it is sent, for the task that the message ends: 0 from a
-// stopping worker, and while other nodes need the credit more.
-func (w *Worker) grantable(n uint32) uint32 {
+// stopping worker, while other nodes need the credit more, and if the task's credit is out already.
+func (w *Worker) grantable(t *hold, n uint32) uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	over := w.busy - 1 + w.promised + w.ledger.Announced() - w.ledger.Overcommitted() + int(n) - w.opts.Concurrency
-	if w.leaving.Load() || !w.ledger.MayExtend() || over > 0 {
+	over := w.busy - w.ending - 1 + w.promised + w.ledger.Announced() - w.ledger.Overcommitted() + int(n) - w.opts.Concurrency
+	if t.ending || w.leaving.Load() || !w.ledger.MayExtend() || over > 0 {
 		return 0
 	}
 	return n

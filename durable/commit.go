@@ -172,7 +172,7 @@ func (t *activation) proposal(d draft, c commit) proposal {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
 			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, CleanupMs: msg.CleanupMs,
-			ContinueAsNew: msg.ContinueAsNew, Keeps: msg.Keeps, Credit: w.grantable(msg.Credit)}
+			ContinueAsNew: msg.ContinueAsNew, Keeps: msg.Keeps, Credit: w.grantable(t.hold, msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	}}
 }
@@ -317,7 +317,7 @@ func (t *activation) sendRelease(g *taskRelease) {
 	const credit = 1
 	resp, ok := t.tryThrice(func() *perdurev1.WorkRequest {
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-			Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(credit),
+			Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), CodeMismatch: g.mismatch, Credit: t.w.grantable(t.hold, credit),
 			Steps: t.lastReports()}}}
 	})
 	if ok && resp.GetError() == nil {

@@ -34,8 +34,9 @@
 //
 //   - A worker that reaches every node that leads partitions has a stream to each of them, at the addresses that
 //     the nodes announce or the client was given; tasks and commits then pass no other node. Otherwise, as
-//     behind a load balancer, it has one stream. It never holds more tasks than Concurrency, unless nodes deliver
-//     tasks again that it lost with a stream.
+//     behind a load balancer, it has one stream. It never holds more tasks than Concurrency, beside as
+//     many at most whose functions have returned and whose ends are being committed, unless nodes deliver tasks again that
+//     it lost with a stream.
 //   - One goroutine runs the function. Only this goroutine may call operations, and not inside a step;
 //     anything else is a MisuseError, and the worker releases the task with it.
 //   - Nothing a step could act upon is unrecorded when the step runs: results of earlier steps, recorded values

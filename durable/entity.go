@@ -281,7 +281,7 @@ func (t *activation) runEntity(e runner) {
 		resp := t.askUntil(func() *perdurev1.WorkRequest {
 			// A message of its own for every attempt: an earlier one may still be on its way out.
 			again := &perdurev1.CommitEntity{Request: req.Wire(), Task: made.Task, Version: made.Version, Lane: made.Lane, Results: made.Results,
-				Exists: made.Exists, Value: made.Value, Signals: made.Signals, Credit: t.w.grantable(credit)}
+				Exists: made.Exists, Value: made.Value, Signals: made.Signals, Credit: t.w.grantable(t.hold, credit)}
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_CommitEntity{CommitEntity: again}}
 		}, func(e *perdurev1.CallError) bool { return full.refused(e, batch.GetId(), t.w.clock.Now()) })
 		if refusal := resp.GetError(); refusal != nil && full.failing[refusal.GetMetadata()["id"]] && isFull(refusal) {

@@ -46,12 +46,15 @@ type hold struct {
 	// beats is what the execution's steps that have no result have reported.
 	beats stepBeats
 
-	// Worker.mu guards what follows. busy: the hold counts against the worker's capacity. asks counts the calls that have
+	// Worker.mu guards what follows. busy: the hold counts against the worker's capacity, until it is ending. returned: its function
+	// has returned. asks counts the calls that have
 	// no answer yet. home is the session that the task came by; it sends the task's messages. via is the session whose
 	// heartbeat last included the hold; askedAt is when the first of its unanswered heartbeats was sent, or zero.
 	// ended: its token is one that the worker never begins again. overtaken: the execution's next task came before the
 	// answer to its commit, and its activation continues under that one.
 	busy      bool
+	returned  bool
+	ending    bool
 	ended     bool
 	overtaken bool
 	asks      int

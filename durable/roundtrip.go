@@ -66,6 +66,7 @@ func (w *Worker) roundTrip(t *hold, build func() *perdurev1.WorkRequest) (resp a
 	t.asks++
 	c.via = w.routeLocked(t)
 	s := c.via
+	w.endingLocked(t, s)
 	w.mu.Unlock()
 	if s != nil {
 		s.send(c.message())

@@ -34,6 +34,13 @@ func (o *outgoing) begin() {
 	o.batches = true
 }
 
+// inBatches reports whether messages wait for the session's write.
+func (o *outgoing) inBatches() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.batches
+}
+
 // enqueue queues a message; false if it is to be sent by itself.
 func (o *outgoing) enqueue(m *perdurev1.WorkRequest) bool {
 	o.mu.Lock()
@@ -85,7 +92,11 @@ func (s *session) write(ctx context.Context) {
 			return
 		}
 		runtime.Gosched() // activations that are about to commit come into the same message
-		for all := s.out.take(); len(all) > 0; {
+		all := s.out.take()
+		if credit := s.returnedCredit(); credit != nil {
+			all = append(all, credit)
+		}
+		for len(all) > 0 {
 			n := fitting(all)
 			m := all[0]
 			if n > 1 {

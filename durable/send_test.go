@@ -82,3 +82,40 @@ func TestOutgoing(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// TestCreditFollowsEnds: the credit of tasks that are ending goes out once, behind the commits of their ends, in the same message.
+func TestCreditFollowsEnds(t *testing.T) {
+	to := &sentTo{sent: make(chan *perdurev1.WorkRequest, 10)}
+	w := &Worker{clock: newFakeClock(), timestamps: newTimestamps(time.Second)}
+	s := &session{w: w, stream: to, out: outgoing{wake: make(chan struct{}, 1)}}
+	s.out.begin()
+	w.lastCall = 2
+	for n := range uint64(2) {
+		s.returned++
+		s.send(&perdurev1.WorkRequest{CallId: n + 1, Kind: &perdurev1.WorkRequest_Commit{Commit: &perdurev1.Commit{}}})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.write(ctx)
+	}()
+	next := func() *perdurev1.WorkRequest {
+		select {
+		case m := <-to.sent:
+			return m
+		case <-time.After(testTimeout):
+			t.Fatal("nothing was sent")
+			return nil
+		}
+	}
+	if parts := next().Batch; len(parts) != 3 || parts[0].CallId != 1 || parts[1].CallId != 2 || parts[2].CallId != 3 || parts[2].GetCredit().GetTasks() != 2 {
+		t.Errorf("sent %v", parts)
+	}
+	s.send(&perdurev1.WorkRequest{CallId: 4, Kind: &perdurev1.WorkRequest_Commit{Commit: &perdurev1.Commit{}}})
+	if m := next(); m.CallId != 4 || len(m.Batch) > 0 {
+		t.Errorf("sent %v", m)
+	}
+	cancel()
+	<-done
+}

@@ -232,10 +232,78 @@ func TestBusyTasksTakeCapacity(t *testing.T) {
 }
 
 // TestSplitNeverOvergrants: executions of three nodes end at their own nodes, and credit and tasks of all nodes never
-// exceed the worker's capacity, while credit moves to where tasks wait.
+// exceed the worker's capacity and as many tasks as are ending, while credit moves to where tasks wait.
 func TestSplitNeverOvergrants(t *testing.T) {
 	const capacity = 2
-	splitRun(t, newFakeCluster(t, capacity, "n1", "n2", "n3"), capacity, func(int, *fakeNode) {})
+	splitRun(t, newFakeCluster(t, 2*capacity, "n1", "n2", "n3"), capacity, func(int, *fakeNode) {})
+}
+
+// TestEndingTaskGrantsOnce: the credit of a task that is ending is out once, until the answer comes and after it.
+func TestEndingTaskGrantsOnce(t *testing.T) {
+	w := NewWorker(newFakeCluster(t, 2, "a").client(), WorkerOptions{Concurrency: 2})
+	defer w.closeConns()
+	s := &session{w: w, link: "a", creditWake: make(chan struct{}, 1), out: outgoing{wake: make(chan struct{}, 1)}}
+	s.out.begin()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sessions = append(w.sessions, s)
+	w.stepLocked(credit.Announced{N: 2})
+	w.stepLocked(credit.LinkOpened{Link: s.link, Leads: true, Of: 1})
+	var all []*hold
+	for i := range 4 {
+		all = append(all, &hold{w: w, key: tokenKey{namespace: "default", id: fmt.Sprint(i), version: 1}, lost: make(chan struct{})})
+	}
+	assigned := func(t *hold) {
+		t.busy = true
+		w.busy++
+		w.stepLocked(credit.Assigned{Link: s.link, Task: t.key.credit()})
+		w.stepLocked(credit.Begun{Task: t.key.credit()})
+	}
+	check := func(what string, announced, ending, returned int) {
+		t.Helper()
+		if w.ledger.Announced() != announced || w.ending != ending || s.returned != returned {
+			t.Errorf("%s: %d units are announced, not %d; %d tasks are ending, not %d; %d units go out, not %d",
+				what, w.ledger.Announced(), announced, w.ending, ending, s.returned, returned)
+		}
+	}
+	grantable := func(t *hold) uint32 {
+		w.mu.Unlock()
+		defer w.mu.Lock()
+		return w.grantable(t, 1)
+	}
+	assigned(all[0])
+	assigned(all[1])
+	w.endingLocked(all[0], s)
+	check("a function runs", 0, 0, 0)
+	all[0].returned = true
+	w.endingLocked(all[0], s)
+	w.endingLocked(all[0], s)
+	check("it has returned", 1, 1, 1)
+	if n := grantable(all[0]); n != 0 {
+		t.Errorf("the commit of its end grants %d units, too", n)
+	}
+	if n := grantable(all[1]); n != 1 {
+		t.Errorf("another commit that may end its task grants %d units", n)
+	}
+	assigned(all[2])
+	all[2].returned, all[1].returned = true, true
+	w.endingLocked(all[1], s)
+	w.endingLocked(all[2], s) // Concurrency are ending
+	check("all have returned", 1, 2, 2)
+	w.finishedLocked(all[0])
+	w.announceLocked()
+	check("the first has ended", 1, 1, 2)
+	w.endingLocked(all[2], s)
+	check("another one is ending", 2, 2, 3)
+	w.finishedLocked(all[1])
+	w.finishedLocked(all[2])
+	w.announceLocked()
+	check("all have ended", 2, 0, 3)
+	assigned(all[3])
+	all[3].returned = true
+	w.leaving.Store(true)
+	w.endingLocked(all[3], s)
+	check("the worker stops", 1, 0, 3)
 }
 
 // TestSplitNodeBreaks: a node ends its streams again and again, and its tasks are finished over the next
@@ -251,9 +319,16 @@ func TestSplitNodeBreaks(t *testing.T) {
 	})
 }
 
+const splitEach = 30
+
 func splitRun(t *testing.T, c *fakeCluster, concurrency int, between func(i int, last *fakeNode)) {
-	const each = 30
+	const each = splitEach
+	var running atomic.Int32
 	fn := NewFunction("f", func(ctx Context, in int) (int, error) {
+		if n := running.Add(1); int(n) > concurrency {
+			t.Errorf("%d functions run at once, not %d", n, concurrency)
+		}
+		defer running.Add(-1)
 		return Run(ctx, "step", func(context.Context) (int, error) { return in, nil })
 	})
 	w := NewWorker(c.client(), WorkerOptions{Concurrency: concurrency})

@@ -49,8 +49,9 @@ type session struct {
 	beatsMu sync.Mutex
 	beats   map[uint64]heartbeat
 	// The worker's lock guards these: the credit to be granted and revoked, the node's list of the cluster,
-	// and the last heartbeat, as its call id (0 for none) and time.
+	// and the last heartbeat, as its call id (0 for none) and time. returned is credit that goes out with the next batch.
 	toGrant, toRevoke int
+	returned          int
 	view              *perdurev1.NodeList
 	lastBeat          uint64
 	lastBeatAt        time.Time

@@ -122,8 +122,9 @@ type Worker struct {
 	// lingers is about functions that wait for signals.
 	lingers lingers
 	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
-	busy, promised int
-	ledger         *credit.Ledger
+	// ending counts those of them whose functions have returned and whose credit is out already; see endingLocked.
+	busy, promised, ending int
+	ledger                 *credit.Ledger
 	// sessions are live; without nodes one at most. nodes are those that the worker keeps a session with each.
 	sessions    []*session
 	nodes       map[string]*node
@@ -566,11 +567,22 @@ func (w *Worker) activationEnded(t *hold) {
 	w.announceLocked()
 }
 
+// functionReturned notes that the function of a hold has returned: the hold needs only to commit its end.
+func (w *Worker) functionReturned(t *hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.returned = true
+}
+
 // finishedLocked takes a hold off the capacity in use.
 func (w *Worker) finishedLocked(t *hold) {
 	if t.busy {
 		t.busy = false
 		w.busy--
+		if t.ending {
+			t.ending = false
+			w.ending--
+		}
 		w.stepLocked(credit.Finished{Task: t.key.credit()})
 	}
 }

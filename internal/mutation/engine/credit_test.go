@@ -74,7 +74,27 @@ var creditBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/capacity.go", Rule: "credit: a worker's tasks take its capacity",
-		From: `w.opts.Concurrency - w.busy - w.promised - (`, To: `w.opts.Concurrency - w.promised - (`, Tests: "TestBusyTasksTakeCapacity",
+		From: `w.opts.Concurrency + w.ending - w.busy - w.promised - (`, To: `w.opts.Concurrency + w.ending - w.promised - (`, Tests: "TestBusyTasksTakeCapacity",
+	},
+	{
+		File: "durable/capacity.go", Rule: "credit: a task that is ending gives its credit out once",
+		From: `if t.ending || w.leaving.Load() ||`, To: `if w.leaving.Load() ||`, Tests: "TestEndingTaskGrantsOnce",
+	},
+	{
+		File: "durable/capacity.go", Rule: "credit: no more tasks are ending than a worker takes",
+		From: ` || w.ending >= w.opts.Concurrency {`, To: ` {`, Tests: "TestEndingTaskGrantsOnce",
+	},
+	{
+		File: "durable/capacity.go", Rule: "credit: what a task gives out as it ends reaches the node",
+		From: "	s.returned++\n", To: "", Tests: "TestEndingTaskGrantsOnce",
+	},
+	{
+		File: "durable/worker.go", Rule: "credit: a task that has ended is not ending",
+		From: "			w.ending--\n", To: "", Tests: "TestEndingTaskGrantsOnce",
+	},
+	{
+		File: "durable/activation.go", Rule: "credit: a function that has returned makes way for the next one",
+		From: "	t.leaveSlot()\n	t.w.functionReturned(t.hold)\n", To: "	t.w.functionReturned(t.hold)\n", Tests: "TestEndUnderWay", Hangs: hang,
 	},
 	{
 		File: "partition/workers/worker.go", Rule: "credit: a node does not lend on what a worker splits itself",
