@@ -8,6 +8,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
+// largeGraph is how many nodes make a graph that goes to its leader with the first call: 100 KB or more.
+const largeGraph = 1000
+
 // SubmitGraphOptions says which graph to run.
 type SubmitGraphOptions struct {
 	// ID names the run and is its idempotency key: 1 to 1,024 bytes, no ':' and no NUL.
@@ -32,6 +35,9 @@ type SubmitGraphOptions struct {
 // not well formed, with every problem and its position), ID_CONFLICT, FUNCTION_UNKNOWN and others; as with
 // Start.
 func (c *Client) SubmitGraph(ctx context.Context, o SubmitGraphOptions) (Started, error) {
+	if len(o.Graph.GetNodes()) >= largeGraph {
+		c.leaders.ahead(ctx)
+	}
 	r := c.NewRequest()
 	var resp *perdurev1.SubmitGraphResponse
 	err := c.call(ctx, "submit graph", o.ID, true, 0, func(ctx context.Context, n *node) (err error) {

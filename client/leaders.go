@@ -23,6 +23,8 @@ const (
 	leadersAlert  = 10
 	// leadersTimeout bounds one question to all nodes. A node that answers neither it nor a call meanwhile is silent.
 	leadersTimeout = 500 * time.Millisecond
+	// leadersAhead is how long a large request waits for the first answer: to pass it on would cost a node more.
+	leadersAhead = 100 * time.Millisecond
 	// slowAfter is how long an attempt at a leader may take before the client asks whether that still leads, and leaves it
 	// if it does not.
 	slowAfter = 500 * time.Millisecond
@@ -37,8 +39,10 @@ const (
 // The call is then repeated there, under its request id.
 type leaders struct {
 	c *Client
-	// table is what the last answers said; nil before the first.
-	table atomic.Pointer[[]slotLeader]
+	// table is what the last answers said; nil before the first, which closes first.
+	table     atomic.Pointer[[]slotLeader]
+	first     chan struct{}
+	firstOnce sync.Once
 	// calls counts the first ones; attempts is how many are under way at leaders.
 	calls    atomic.Uint32
 	attempts atomic.Int64
@@ -76,7 +80,7 @@ type attempt struct {
 }
 
 func newLeaders(c *Client) *leaders {
-	l := &leaders{c: c, alarm: make(chan bool, 1), others: map[string]*node{}}
+	l := &leaders{c: c, first: make(chan struct{}), alarm: make(chan bool, 1), others: map[string]*node{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -109,6 +113,23 @@ func (l *leaders) of(objectID string) slotLeader {
 		}
 	}
 	return slotLeader{}
+}
+
+// ahead has the client know who leads before a large request is sent, if it can learn that soon. It blocks for leadersAhead at
+// most.
+func (l *leaders) ahead(ctx context.Context) {
+	if l.c.opts.AnyNode || l.table.Load() != nil {
+		return
+	}
+	l.calls.Store(leadersAfter)
+	l.ask()
+	over := time.NewTimer(leadersAhead)
+	defer over.Stop()
+	select {
+	case <-l.first:
+	case <-over.C:
+	case <-ctx.Done():
+	}
 }
 
 // failed has calls avoid a node for a while, and the client ask who leads now.
@@ -257,6 +278,7 @@ func (l *leaders) learn() (several, changed bool) {
 		table = nil
 	}
 	l.table.Store(&table)
+	l.firstOnce.Do(func() { close(l.first) })
 	l.endAttempts(at, table, began)
 	l.forget(lists)
 	return several, changed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,6 +117,37 @@ func (l *led) wantAt(t *testing.T, cl *Client, names ...string) {
 		if at := l.startsAt(t, cl, i); len(at) != 1 || at[0] != name {
 			t.Errorf("a call of third %d went to %v, want %s", i, at, name)
 		}
+	}
+}
+
+// TestLargeGraphGoesToTheLeader: a client asks who leads before its first call if that is a large graph, and sends a small one
+// anywhere.
+func TestLargeGraphGoesToTheLeader(t *testing.T) {
+	large := &perdurev1.Graph{}
+	for range largeGraph {
+		large.Nodes = append(large.Nodes, oneNode.Nodes[0])
+	}
+	submit := func(i int, graph *perdurev1.Graph, silent string) (asked []string, questions int32) {
+		l := newLed(t)
+		l.silent.Store(&silent)
+		l.answer = script(&perdurev1.SubmitGraphResponse{})
+		if _, err := l.client(Options{}).SubmitGraph(t.Context(), SubmitGraphOptions{ID: idIn(i), Graph: graph}); err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.asked, l.lists.Load()
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		if asked, _ := submit(i, large, ""); !slices.Equal(asked, []string{name}) {
+			t.Errorf("a large graph of third %d went to %v", i, asked)
+		}
+		if asked, questions := submit(i, oneNode, ""); len(asked) != 1 || questions != 0 {
+			t.Errorf("a small graph went to %v, after %d questions", asked, questions)
+		}
+	}
+	if asked, _ := submit(0, large, "b"); len(asked) != 1 {
+		t.Errorf("a large graph went to %v while a node did not answer", asked)
 	}
 }
 
