@@ -8,11 +8,11 @@ import (
 )
 
 // Go's collector lets the heap double before it runs. A small heap fills again within a second under load, and collecting
-// it so often takes a twentieth of a node's CPU. Of a large one the larger part are caches, memtables and payloads: they hold
+// it so often takes a tenth of a node's CPU. Of a large one the larger part are caches, memtables and payloads: they hold
 // no pointers, so collecting them costs little, and doubling them costs the machine's memory. So the heap may grow by
 // leastHeadroom, to five times its size at most while it is small, and by a quarter when it is large.
 const (
-	leastHeadroom = 64 << 20
+	leastHeadroom = 128 << 20
 	leastPercent  = 25
 	mostPercent   = 400
 	// usualPercent is Go's own.
