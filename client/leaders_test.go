@@ -123,10 +123,7 @@ func (l *led) wantAt(t *testing.T, cl *Client, names ...string) {
 // TestLargeGraphGoesToTheLeader: a client asks who leads before its first call if that is a large graph, and sends a small one
 // anywhere.
 func TestLargeGraphGoesToTheLeader(t *testing.T) {
-	large := &perdurev1.Graph{}
-	for range largeGraph {
-		large.Nodes = append(large.Nodes, oneNode.Nodes[0])
-	}
+	large := &perdurev1.Graph{Nodes: slices.Repeat(oneNode.Nodes, largeGraph)}
 	submit := func(i int, graph *perdurev1.Graph, silent string) (asked []string, questions int32) {
 		l := newLed(t)
 		l.silent.Store(&silent)
@@ -148,6 +145,19 @@ func TestLargeGraphGoesToTheLeader(t *testing.T) {
 	}
 	if asked, _ := submit(0, large, "b"); len(asked) != 1 {
 		t.Errorf("a large graph went to %v while a node did not answer", asked)
+	}
+}
+
+// TestLargeGraphWaitsForNoNode: a client sends a large graph also when no node says who leads.
+func TestLargeGraphWaitsForNoNode(t *testing.T) {
+	l := newLed(t)
+	l.list = func(context.Context, string) (*perdurev1.NodeList, error) {
+		return nil, status.Error(codes.Unimplemented, "an old node")
+	}
+	l.answer = script(&perdurev1.SubmitGraphResponse{})
+	large := &perdurev1.Graph{Nodes: slices.Repeat(oneNode.Nodes, largeGraph)}
+	if _, err := l.client(Options{}).SubmitGraph(t.Context(), SubmitGraphOptions{ID: "x", Graph: large}); err != nil {
+		t.Error(err)
 	}
 }
 

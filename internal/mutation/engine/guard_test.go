@@ -78,6 +78,22 @@ var guardBugs = []mutation.Bug{
 		From: `if r.first <= slot && slot <= r.last {`, To: `if r.first <= slot {`, Tests: "TestCallsGoToTheLeader",
 	},
 	{
+		File: "client/graphs.go", Rule: "client: a large graph goes to its leader at once",
+		From: `if len(o.Graph.GetNodes()) >= largeGraph {`, To: `if false {`, Tests: "TestLargeGraphGoesToTheLeader",
+	},
+	{
+		File: "client/leaders.go", Rule: "client: a large graph waits for no node that does not answer",
+		From: `	case <-over.C:
+	case <-ctx.Done():
+	}
+}
+
+// failed`, To: `	}
+}
+
+// failed`, Tests: "TestLargeGraphWaitsForNoNode", Hangs: hang,
+	},
+	{
 		File: "client/leaders.go", Rule: "client: a node counts only where it answers",
 		From: `n.id = list.GetNodeId()
 `, To: `n.id = list.GetNodes()[1].GetNodeId()
