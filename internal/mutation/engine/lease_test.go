@@ -112,11 +112,11 @@ var leaseBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/lease.go", Rule: "lease: what a worker has finished stays known when the memory for it grows",
-		From: `*e.token(n) = *former.token(n)`, To: `_ = former`, Tests: "TestEnded",
+		From: `*e.token(n) = *former.token(n)`, To: `_ = former`, Tests: "TestEndedTwin",
 	},
 	{
 		File: "durable/lease.go", Rule: "lease: a token that was replaced takes nothing with it",
-		From: `if e.byExec[exec] == e.first {`, To: `if true {`, Tests: "TestEnded",
+		From: `if e.byExec[exec] == e.first {`, To: `if true {`, Tests: "TestEndedTwin",
 	},
 	{
 		File: "durable/lease.go", Rule: "lease: what a worker may have forgotten is not trusted",
