@@ -211,8 +211,9 @@ func (f *filler) commit(ctx context.Context, task *perdurev1.TaskToken) error {
 			return err
 		}
 		timer := task.Id + ":0"
+		// Rounded up, and one more: the time of the entry from which it counts is rounded down.
 		c.Events = []*perdurev1.Event{
-			{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{PromiseId: timer, DurationMs: max(1, time.Until(f.job.Due(n)).Milliseconds()+1)}}},
+			{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{PromiseId: timer, DurationMs: max(1, time.Until(f.job.Due(n)).Milliseconds()+2)}}},
 			{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{WaitingOn: []string{timer}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SINGLE}}},
 		}
 	} else {
