@@ -213,9 +213,17 @@ func TestEndsExtendCredit(t *testing.T) {
 		}
 		return true
 	})
+	granted := func() int {
+		sum := f.credits
+		for _, c := range f.commits {
+			sum += int(c.GetCredit())
+		}
+		return sum
+	}
+	f.wait("their credit", func() bool { return granted() >= many })
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.credits > many {
-		t.Errorf("messages of their own grant %d units of credit for %d ends", f.credits, many)
+	if n := granted(); n != many {
+		t.Errorf("%d units of credit were granted for %d ends", n, many)
 	}
 }
